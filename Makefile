@@ -1,0 +1,52 @@
+# Every target sets up what it needs; nothing is expected but Python 3.11+ and make.
+PY := .venv/bin/python
+READY := .venv/.ready
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-slow bench docs lint format lock clean
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: $(READY)  ## create the environment in .venv
+
+$(READY): requirements.lock pyproject.toml scripts/create-env.sh
+	@bash scripts/create-env.sh
+	@touch $(READY)
+
+demo: $(READY)  ## train a private federated classifier and write a report
+	@$(PY) -m permea demo
+
+test: $(READY)  ## lint, types and the fast tests (under 15 minutes on two cores)
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
+
+test-slow: $(READY)  ## the tests that need real data or long statistics
+	@$(PY) -m pytest -m slow
+
+bench: $(READY)  ## the benchmarks, one after the other (hours for the full set)
+	@$(PY) -m benchmarks
+
+docs: $(READY)  ## build the documentation, warnings are errors
+	@$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
+
+lint: $(READY)  ## lint, format check and types
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+format: $(READY)  ## format and fix what can be fixed
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+lock:  ## refresh requirements.lock from pyproject.toml
+	@python3 -m venv .venv-lock && .venv-lock/bin/pip install -q uv
+	@.venv-lock/bin/uv pip compile -q --universal --python-version 3.11 --extra dev \
+	  --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
+	@rm -rf .venv-lock
+
+clean:  ## remove the environment and everything that was generated
+	@rm -rf .venv docs/_build docs/auto_gallery build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Attacks, density difference and an empirical lower bound on epsilon."""

@@ -1,0 +1,1 @@
+"""Minima over layers, branches and classes, written once for every model family."""

@@ -1,0 +1,1 @@
+"""Parties keep their data; a global classifier needs their distances only."""

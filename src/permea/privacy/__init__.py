@@ -1,0 +1,1 @@
+"""The wall: noise, privacy units, certificates and the ledger."""
