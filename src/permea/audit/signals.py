@@ -1,0 +1,124 @@
+"""What a classifier tells about a row: the raw material of every attack.
+
+An attack sees a classifier through what it answers. From the most to the least talkative:
+``distances(X)`` (n × classes, the distance-based classifiers of 004 and 001), ``predict_proba``,
+``decision_function``, and ``predict`` alone. The functions here turn each of them into numbers that
+are larger for rows that look more like training rows.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+
+Array = NDArray[np.float64]
+Labels = NDArray[Any]
+
+#: Probabilities are kept this far from 0 and 1 before a logarithm is taken.
+PROBABILITY_FLOOR = 1e-12
+#: Distances are kept this far from 0 before a logarithm is taken.
+DISTANCE_FLOOR = 1e-12
+
+
+def is_distance_based(clf: Any) -> bool:
+    """Tell whether ``clf`` offers ``distances(X)``."""
+    return callable(getattr(clf, "distances", None))
+
+
+def gives_scores(clf: Any) -> bool:
+    """Tell whether ``clf`` answers more than a label."""
+    return is_distance_based(clf) or any(
+        callable(getattr(clf, name, None)) for name in ("predict_proba", "decision_function")
+    )
+
+
+def class_positions(clf: Any, y: ArrayLike) -> NDArray[np.intp]:
+    """Give the position of each label among the columns the classifier answers with.
+
+    A label that the classifier has never seen gets −1.
+    """
+    classes = np.asarray(clf.classes_)
+    labels = np.asarray(y)
+    order = np.argsort(classes)
+    where = np.minimum(np.searchsorted(classes[order], labels), len(classes) - 1)
+    positions = order[where]
+    return np.where(classes[positions] == labels, positions, -1)
+
+
+def class_distances(clf: Any, X: ArrayLike) -> Array:
+    """Distances of the rows to each class, checked for shape."""
+    distances = np.asarray(clf.distances(X), dtype=np.float64)
+    if distances.ndim != 2 or len(distances) != len(np.asarray(X)):
+        raise ValueError(
+            f"distances(X) must return one row of class distances per row of X; got the shape "
+            f"{distances.shape}."
+        )
+    return distances
+
+
+def class_probabilities(clf: Any, X: ArrayLike) -> Array:
+    """Give each row's class probabilities, from whatever the classifier answers with.
+
+    ``predict_proba`` if there is one; else, from distances, weights proportional to the inverse
+    squared distance (free of any scale); else the softmax of ``decision_function``; else the
+    predicted label with probability one.
+    """
+    if callable(getattr(clf, "predict_proba", None)):
+        return np.asarray(clf.predict_proba(X), dtype=np.float64)
+    if is_distance_based(clf):
+        log_weights = -2.0 * np.log(np.maximum(class_distances(clf, X), DISTANCE_FLOOR))
+        return np.asarray(softmax(log_weights, axis=1))
+    if callable(getattr(clf, "decision_function", None)):
+        decision = np.asarray(clf.decision_function(X), dtype=np.float64)
+        if decision.ndim == 1:
+            decision = np.column_stack([np.zeros(len(decision)), decision])
+        return np.asarray(softmax(decision, axis=1))
+    positions = class_positions(clf, clf.predict(X))
+    return np.eye(len(clf.classes_))[positions]
+
+
+def of_label(values: Array, positions: NDArray[np.intp], missing: float) -> Array:
+    """Pick each row's value in the column of its own label, ``missing`` for unseen labels."""
+    picked: Array = values[np.arange(len(values)), np.maximum(positions, 0)]
+    return np.where(positions >= 0, picked, missing)
+
+
+def nearness(clf: Any, X: ArrayLike) -> Array:
+    """Minus the smallest class distance of each row (004 eq. 67-68, sign turned)."""
+    return np.asarray(-class_distances(clf, X).min(axis=1))
+
+
+def confidence(clf: Any, X: ArrayLike) -> Array:
+    """Largest class probability of each row."""
+    return np.asarray(class_probabilities(clf, X).max(axis=1))
+
+
+def label_logit(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
+    """Give log p_y − log(1 − p_y): the confidence in the row's own label on an open scale.
+
+    For a distance-based classifier without probabilities this is the logarithm of the sum of the
+    other classes' inverse squared distances taken off that of the own class.
+    """
+    P = class_probabilities(clf, X)
+    positions = class_positions(clf, y)
+    others = P.copy()
+    rows = np.flatnonzero(positions >= 0)
+    others[rows, positions[rows]] = 0.0
+    own = np.maximum(of_label(P, positions, 0.0), PROBABILITY_FLOOR)
+    rest = np.maximum(others.sum(axis=1), PROBABILITY_FLOOR)
+    return np.asarray(np.log(own) - np.log(rest))
+
+
+def label_nearness(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
+    """−log of the distance to the row's own class: what a distance-based model knows best."""
+    distances = class_distances(clf, X)
+    own = of_label(distances, class_positions(clf, y), float(distances.max()))
+    return np.asarray(-np.log(np.maximum(own, DISTANCE_FLOOR)))
+
+
+def sharpest_signal(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
+    """Nearness to the own class if there are distances, the label's logit if not."""
+    if is_distance_based(clf):
+        return label_nearness(clf, X, y)
+    return label_logit(clf, X, y)
