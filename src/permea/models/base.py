@@ -15,7 +15,8 @@ optional; a family offers them when it can do better than the general way:
 ``next_layer(Y, image)``
     a fitted model for the layer after this one. ``Y`` are the training rows, ``image`` is what the
     layers so far make of them. Without it, depth clones the model with ``n_components`` lowered by
-    one (never below one) and fits it to ``Y``.
+    one (never below one) and fits it to ``Y``. A family whose layers do not look at ``image`` says
+    so by a class attribute ``layers_need_images = False`` and saves the work of making it.
 ``distance_through(layers, Y, cutoff)`` (a static method)
     the distance of each row to the nearest of its images in a list of fitted layers. Rows whose
     distance is provably not below ``cutoff`` (one number per row) may be answered with infinity.
@@ -48,5 +49,18 @@ class Reconstructor(Protocol):
 
 
 def row_norms(Y: Array) -> Array:
-    """Euclidean norm of every row, without a temporary of the size of ``Y``."""
-    return np.sqrt(np.einsum("ij,ij->i", Y, Y))
+    """Euclidean norm of every row; rows whose squares overflow are scaled first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row_norms(np.array([[3.0, 4.0], [3e200, 4e200]]))
+    array([5.e+000, 5.e+200])
+    """
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", Y, Y))
+    far = np.flatnonzero(np.isinf(norms))
+    if far.size:
+        scale = np.abs(Y[far]).max(axis=1)
+        norms[far] = scale * np.linalg.norm(Y[far] / scale[:, None], axis=1)
+    return np.asarray(norms)

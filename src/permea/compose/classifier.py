@@ -1,0 +1,382 @@
+"""Classification by distance: the class whose model has the nearest image wins."""
+
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from permea.compose.deep import ConditionallyDeep, check_depth
+from permea.compose.minimum import nearest_centre, nearest_first
+from permea.compose.parallel import batches, run_parallel
+from permea.compose.wall import behind_the_wall
+from permea.compose.wide import Wide, fit_clone
+from permea.models.base import Array
+from permea.models.kahm import KernelAffineHullMachine
+
+_BATCH = 1024  # queries that walk through all classes together
+_PLAIN_BRANCH = 1000  # 004 eq. (59)
+
+
+class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classify by the distance of a point to its image under a model of each class.
+
+    Every class is modelled on its own: its rows are split into branches, each branch learns a
+    conditionally deep chain of ``model``, and the distance of a point to the class is the smallest
+    over branches and layers. The nearest class wins (004 Def. 7, 001 Def. 15, 000 Def. 20).
+
+    Any model with ``fit``, ``reconstruct`` and ``distance`` will do, see `permea.models.base`.
+
+    Parameters
+    ----------
+    model : estimator with fit, reconstruct and distance, default=None
+        The first layer of every branch; `KernelAffineHullMachine` when None.
+    n_layers : int, default=5
+        Layers of each branch.
+    branch_size : int or "auto", default="auto"
+        Nominal rows of a branch. "auto" means 1000 for plain data and larger branches the stronger
+        the noise is, because averaging over more rows is what removes noise. It depends on the
+        declared privacy alone, never on the data.
+    privacy : permea.privacy.Privacy, default=None
+        Perturb the rows with this guarantee before anything else sees them. None learns from the
+        rows as they are, and the fitted classifier contains them.
+    fabricate : bool, default=False
+        Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``.
+    allow_single_class : bool, default=False
+        Accept training data with one class only, for a party that joins a federation.
+    n_jobs : int, default=None
+        Workers for learning and answering, as joblib counts them.
+    random_state : int, RandomState instance or None, default=None
+        For k-means, and for the noise: a seeded private fit is reproducible and therefore not
+        private, as its certificate says.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Class labels.
+    class_models_ : list of Wide
+        One fitted model per class.
+    certificate_ : permea.privacy.Certificate or None
+        What is promised, to whom, about what. None when no privacy was asked for.
+    holds_private_rows_ : bool
+        Whether the training rows can be read out of this object.
+    branch_size_ : int
+        The branch size in use.
+    n_features_in_ : int
+        Number of features p.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from permea.models import KernelAffineHullMachine
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = KernelAffineHullMachine(n_components=3)
+    >>> clf = ReconstructionClassifier(model, n_layers=2).fit(X, y)
+    >>> clf.distances(X[:2]).shape
+    (2, 3)
+    >>> clf.score(X, y) > 0.9
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
+        "n_layers": [Interval(Integral, 1, None, closed="left")],
+        "branch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "privacy": "no_validation",
+        "fabricate": ["boolean"],
+        "allow_single_class": ["boolean"],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        n_layers: int = 5,
+        branch_size: int | str = "auto",
+        privacy: Any = None,
+        fabricate: bool = False,
+        allow_single_class: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.model = model
+        self.n_layers = n_layers
+        self.branch_size = branch_size
+        self.privacy = privacy
+        self.fabricate = fabricate
+        self.allow_single_class = allow_single_class
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _first_layer(self) -> Any:
+        """The unfitted model of the first layer."""
+        return KernelAffineHullMachine() if self.model is None else self.model
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn a model of every class.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, p)
+            Training rows.
+        y : array-like of shape (N,)
+            Class labels.
+
+        Returns
+        -------
+        ReconstructionClassifier
+            This classifier, fitted.
+        """
+        self._validate_params()
+        check_depth(self._first_layer(), self.n_layers)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        classes, labels = np.unique(np.asarray(y), return_inverse=True)
+        self._check_classes(classes)
+        random = check_random_state(self.random_state)
+        learned = behind_the_wall(
+            X,
+            labels,
+            privacy=self.privacy,
+            fabricate=self.fabricate,
+            random_state=None if self.random_state is None else random,
+            n_components=getattr(self._first_layer(), "n_components", 20),
+            branch_size=self._resolved_branch_size(),
+            n_jobs=self.n_jobs,
+        )
+        models = self._learn_classes(learned.data, learned.labels, len(classes), random)
+        self.classes_ = classes
+        self.class_models_ = models
+        self.certificate_ = learned.certificate
+        self.holds_private_rows_ = learned.holds_private_rows
+        self.branch_size_ = self._resolved_branch_size()
+        return self
+
+    def _check_classes(self, classes: NDArray[Any]) -> None:
+        if len(classes) < 2 and not self.allow_single_class:
+            raise ValueError(
+                f"{type(self).__name__} got training data with one class only and cannot tell it "
+                "from anything. Give rows of at least two classes, or set "
+                "allow_single_class=True for a party of a federation."
+            )
+
+    def _resolved_branch_size(self) -> int:
+        """The branch size in use; "auto" grows it with the declared noise."""
+        if not isinstance(self.branch_size, str):
+            return int(self.branch_size)
+        if self.privacy is None:
+            return _PLAIN_BRANCH
+        return int(self.privacy.suggested_branch_size(_PLAIN_BRANCH))
+
+    def _learn_classes(
+        self,
+        X: Array,
+        labels: NDArray[np.intp],
+        n_classes: int,
+        random: np.random.RandomState,
+    ) -> list[Wide]:
+        """One wide model per class; all branches of all classes are learned side by side."""
+        chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
+        seeds = random.randint(np.iinfo(np.int32).max, size=n_classes)
+        rows_of = [X[labels == label] for label in range(n_classes)]
+        models = [
+            Wide(chain, branch_size=self._resolved_branch_size(), random_state=int(seed))
+            for seed in seeds
+        ]
+        tasks = list(zip(models, rows_of, strict=True))
+        parts = run_parallel(Wide.split, tasks, n_jobs=self.n_jobs, desc="partition")
+        branches = [
+            (rows_of[label][rows], label) for label in range(n_classes) for rows in parts[label]
+        ]
+        fitted = run_parallel(
+            fit_clone, [(chain, rows) for rows, _ in branches], n_jobs=self.n_jobs, desc="branches"
+        )
+        for label, model in enumerate(models):
+            mine = [index for index, (_, owner) in enumerate(branches) if owner == label]
+            model.assemble(
+                [fitted[index] for index in mine],
+                [branches[index][0].mean(axis=0) for index in mine],
+            )
+        return models
+
+    def distances(self, X: ArrayLike) -> Array:
+        """Distance of each row to each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Any points.
+
+        Returns
+        -------
+        ndarray of shape (m, C)
+            Γ_c of 004 Def. 6, columns in the order of ``classes_``.
+        """
+        return self._in_batches(self._all_distances, X)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Class with the smallest distance (004 eq. 62).
+
+        Classes that provably cannot win are not evaluated to the end; the labels are those of
+        `distances`.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Any points.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Class labels.
+        """
+        distances = self._in_batches(self._winning_distances, X)
+        return np.asarray(self.classes_[distances.argmin(axis=1)])
+
+    def matching_scores(self, X: ArrayLike) -> Array:
+        """Class-matching scores exp(−Γ_c² / Σ_c Γ_c²) (004 Def. 8), between 1/e and 1."""
+        return matching_scores(self.distances(X))
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Class-matching scores divided by their sum.
+
+        A documented normalisation of 004 Def. 8, not a calibrated probability: it is monotone in
+        the distances, and the most probable class is the predicted one.
+        """
+        scores = self.matching_scores(X)
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Negative distances, one column per class; for two classes Γ_0 − Γ_1 as one column."""
+        distances = self.distances(X)
+        if len(self.classes_) == 2:
+            return np.asarray(distances[:, 0] - distances[:, 1])
+        return -distances
+
+    def _in_batches(self, answer: Any, X: ArrayLike) -> Array:
+        """Answer queries batch by batch, on several workers, with bounded memory."""
+        check_is_fitted(self, "class_models_")
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        tasks = [(X[rows],) for rows in batches(X.shape[0], _BATCH)]
+        return np.concatenate(run_parallel(answer, tasks, n_jobs=self.n_jobs, desc="queries"))
+
+    def _all_distances(self, X: Array) -> Array:
+        return np.column_stack([model.distance(X) for model in self.class_models_])
+
+    def _winning_distances(self, X: Array) -> Array:
+        """Distances of which the smallest of each row is exact."""
+        nearness = [nearest_centre(X, model.centres_)[1].min(axis=1) for model in self.class_models_]
+        guess = np.argmin(nearness, axis=0)
+        return nearest_first(self.class_models_, guess, X, np.full(X.shape[0], np.inf, X.dtype))
+
+
+def matching_scores(distances: Array) -> Array:
+    """Class-matching scores of 004 Def. 8 from distances of shape (m, C).
+
+    A class that is infinitely far scores 0; when all distances are zero, all score 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> matching_scores(np.array([[1.0, 1.0], [0.0, 2.0], [1.0, np.inf]])).round(4)
+    array([[0.6065, 0.6065],
+           [1.    , 0.3679],
+           [0.3679, 0.    ]])
+    """
+    finite = np.isfinite(distances)
+    largest = np.max(distances, axis=1, where=finite, initial=0, keepdims=True)
+    largest[largest == 0] = 1
+    squared = np.square(np.where(finite, distances / largest, 0))
+    total = squared.sum(axis=1, keepdims=True)
+    total[total == 0] = 1
+    return np.where(finite, np.exp(-squared / total), 0)
+
+
+class KAHMClassifier(ReconstructionClassifier):
+    """Classify by kernel affine hull machines, deep and wide (004 Def. 7).
+
+    Parameters
+    ----------
+    n_components : int, default=20
+        Subspace dimension n of the first layer; every further layer has one less.
+    n_layers : int, default=5
+        Layers L of each branch; at most ``n_components``.
+    branch_size : int or "auto", default="auto"
+        Nominal rows of a branch, see `ReconstructionClassifier`.
+    tol : float, default=1e-3
+        Accuracy of λ*, see `KernelAffineHullMachine`.
+    privacy : permea.privacy.Privacy, default=None
+        Guarantee with which the rows are perturbed before anything else sees them.
+    fabricate : bool, default=False
+        Learn from data fabricated out of the noised rows (004 Def. 15).
+    allow_single_class : bool, default=False
+        Accept one class only, for a party of a federation.
+    n_jobs : int, default=None
+        Workers, as joblib counts them.
+    random_state : int, RandomState instance or None, default=None
+        For k-means and, if given, for reproducible (hence not private) noise.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Class labels.
+    class_models_ : list of Wide
+        One fitted model per class.
+    certificate_ : permea.privacy.Certificate or None
+        What is promised, to whom, about what.
+    holds_private_rows_ : bool
+        Whether the training rows can be read out of this object.
+    n_features_in_ : int
+        Number of features p.
+
+    See Also
+    --------
+    ReconstructionClassifier : the same for any model family.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = KAHMClassifier().fit(X[:500] / 16, y[:500])
+    >>> clf.score(X[500:700] / 16, y[500:700]) > 0.9
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        **ReconstructionClassifier._parameter_constraints,
+        **KernelAffineHullMachine._parameter_constraints,
+    }
+    _parameter_constraints.pop("model")
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 20,
+        n_layers: int = 5,
+        branch_size: int | str = "auto",
+        tol: float = 1e-3,
+        privacy: Any = None,
+        fabricate: bool = False,
+        allow_single_class: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.tol = tol
+        self.n_layers = n_layers
+        self.branch_size = branch_size
+        self.privacy = privacy
+        self.fabricate = fabricate
+        self.allow_single_class = allow_single_class
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _first_layer(self) -> KernelAffineHullMachine:
+        return KernelAffineHullMachine(n_components=self.n_components, tol=self.tol)
