@@ -1,0 +1,444 @@
+"""Membership mappings as a regressor, and as the autoencoder that depth and width build on."""
+
+import math
+import warnings
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from permea.models.base import Array, row_norms
+from permea.models.encoding import Encoding, ShrunkWarning, principal_encoding
+from permea.models.mapping import Mapping, learn_precision_mapping
+from permea.models.membership_gamma import learn_gamma_mapping
+
+_FLOATS = [np.float64, np.float32]
+
+_LEARNING_CONSTRAINTS: dict[str, list[Any]] = {
+    "max_inducing": [
+        Interval(Integral, 1, None, closed="left"),
+        Interval(Real, 0, 1, closed="right"),
+    ],
+    "disturbance": [StrOptions({"precision", "gamma"})],
+    "inducing": [StrOptions({"kmeans", "pivots"})],
+    "center": ["boolean"],
+    "nu": [Interval(Real, 2, None, closed="neither")],
+    "kappa": [Interval(Real, 0, None, closed="neither")],
+    "input_variance": [Interval(Real, 0, None, closed="left")],
+    "tol": [Interval(Real, 0, None, closed="neither")],
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+}
+
+
+def largest_count(share: float | int, N: int) -> int:
+    """Turn ``max_inducing`` into a number of points: a share of the rows, or a count.
+
+    Examples
+    --------
+    >>> largest_count(0.5, 9), largest_count(4, 9), largest_count(1.0, 9)
+    (5, 4, 9)
+    """
+    if isinstance(share, Integral):
+        if share > N:
+            warnings.warn(
+                f"max_inducing={share} is more than the {N} training rows; {N} is used.",
+                ShrunkWarning,
+                stacklevel=4,
+            )
+        return min(int(share), N)
+    return max(min(math.ceil(float(share) * N), N), 1)
+
+
+class _MappingParameters(BaseEstimator):  # type: ignore[misc]
+    """The parameters that steer the learning of a mapping, and the learning itself."""
+
+    max_inducing: float | int
+    disturbance: str
+    inducing: str
+    center: bool
+    nu: float
+    kappa: float
+    input_variance: float
+    tol: float
+    max_iter: int
+
+    def _learn_mapping(self, X: Array, Y: Array, limit: int) -> Mapping:
+        if self.disturbance == "gamma":
+            return learn_gamma_mapping(
+                X,
+                Y,
+                n_inducing=limit,
+                nu=self.nu,
+                input_variance=self.input_variance,
+                inducing=self.inducing,
+                tol=self.tol,
+                max_iter=self.max_iter,
+            )
+        return learn_precision_mapping(
+            X,
+            Y,
+            limit=limit,
+            kappa=self.kappa,
+            nu=self.nu,
+            inducing=self.inducing,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+
+class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[misc]
+    r"""Nonlinear regression by Student-t membership mappings, learned analytically.
+
+    The outputs are modelled as zero-mean Student-t membership mappings with the kernel
+
+    .. math:: k(x, x') = \sigma^2 \exp\bigl(-\tfrac12 \sum_k w_k |x_k - x'_k|^2\bigr),
+              \qquad w_k = (\max_i x_k^i - \min_i x_k^i)^{-2}
+
+    (001 eq. 1.15, 1.17, 1.53), interpolated between M inducing points (001 eq. 1.34), and the data
+    as output plus disturbance. Every parameter follows from the data by a formula; nothing is
+    tuned, no gradient is followed and nothing is drawn at random.
+
+    Parameters
+    ----------
+    max_inducing : float or int, default=0.5
+        Largest number M of inducing points, as a share of the rows or as a count. With
+        ``disturbance="precision"`` fewer are used where that many would leave too little smoothing
+        (001 Algorithm 1); with ``"gamma"`` this is M.
+    disturbance : {"precision", "gamma"}, default="precision"
+        "precision": the disturbance has a precision β, the inverse mean squared error
+        (001 Algorithm 1). "gamma": inputs are uncertain too, and precision and its scale follow
+        gamma membership functions (000 Algorithm 1).
+    inducing : {"kmeans", "pivots"}, default="kmeans"
+        Inducing points are centroids of k-means in the kernel's own metric (001 eq. 1.51), or
+        training rows picked by a pivoted Cholesky factorisation.
+    center : bool, default=True
+        Model the outputs minus their mean, so that the fit moves along when all outputs move.
+        False is the zero-mean model of 001.
+    nu : float, default=2.1
+        Degrees of freedom ν > 2 (001 eq. 1.52). May be infinite.
+    kappa : float, default=0.1
+        Smallest smoothing level κ; "precision" only.
+    input_variance : float, default=0.01
+        Variance σx² of every input; "gamma" only (000 Def. 5).
+    tol : float, default=1e-6
+        The iteration ends when β changes by less than this share of itself.
+    max_iter : int, default=1000
+        Largest number of updates of β. They cost next to nothing.
+
+    Attributes
+    ----------
+    inducing_points_ : ndarray of shape (M, n)
+        The inducing points a.
+    weights_ : ndarray of shape (M, p)
+        α of 001 eq. (1.49).
+    input_weights_ : ndarray of shape (n,)
+        w of the kernel; 0 for an input that never varies.
+    scale_ : float
+        σ².
+    smoothing_ : float
+        τ(M, σ²) of 001 eq. (1.54).
+    precision_ : float
+        β of 001 eq. (1.58), or of 000 eq. (95).
+    n_iter_ : int
+        Updates of β.
+    n_features_in_ : int
+        Number of inputs n.
+
+    References
+    ----------
+    Documents 001 (section 1.2.2, Algorithm 1) and 000 (section 2.2, Algorithm 1).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = MembershipMapping().fit(X[:300], y[:300])
+    >>> model.score(X[300:], y[300:]) > 0.4
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = _LEARNING_CONSTRAINTS
+
+    def __init__(
+        self,
+        *,
+        max_inducing: float | int = 0.5,
+        disturbance: str = "precision",
+        inducing: str = "kmeans",
+        center: bool = True,
+        nu: float = 2.1,
+        kappa: float = 0.1,
+        input_variance: float = 0.01,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+    ) -> None:
+        self.max_inducing = max_inducing
+        self.disturbance = disturbance
+        self.inducing = inducing
+        self.center = center
+        self.nu = nu
+        self.kappa = kappa
+        self.input_variance = input_variance
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Array, y: Array) -> Self:
+        """Learn the mapping from inputs to outputs.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, n)
+            Inputs.
+        y : array-like of shape (N,) or (N, p)
+            Outputs.
+
+        Returns
+        -------
+        MembershipMapping
+            This regressor, fitted.
+        """
+        self._validate_params()
+        X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
+        Y = np.asarray(y, dtype=X.dtype)
+        self._one_output = Y.ndim == 1
+        Y = Y.reshape(len(Y), -1)
+        self.output_mean_ = Y.mean(axis=0) if self.center else np.zeros(Y.shape[1], X.dtype)
+        # Kernels see differences only: centred inputs keep the digits that differ.
+        self.input_mean_ = X.mean(axis=0)
+        limit = largest_count(self.max_inducing, len(X))
+        self.mapping_ = self._learn_mapping(X - self.input_mean_, Y - self.output_mean_, limit)
+        self.n_iter_ = self.mapping_.n_iter
+        self.scale_ = self.mapping_.scale
+        self.smoothing_ = self.mapping_.smoothing
+        self.precision_ = self.mapping_.precision
+        return self
+
+    @property
+    def inducing_points_(self) -> Array:
+        """The inducing points in the units of the inputs."""
+        check_is_fitted(self, "mapping_")
+        return np.asarray(self.mapping_.inducing_inputs() + self.input_mean_)
+
+    @property
+    def input_weights_(self) -> Array:
+        """Kernel weights w (001 eq. 1.53)."""
+        check_is_fitted(self, "mapping_")
+        return np.asarray(self.mapping_.scales**2)
+
+    @property
+    def weights_(self) -> Array:
+        """Coefficients α (001 eq. 1.49)."""
+        check_is_fitted(self, "mapping_")
+        return np.asarray(self.mapping_.coefficients / self.mapping_.scale)
+
+    def predict(self, X: Array) -> Array:
+        """Outputs for new inputs (001 eq. 1.60).
+
+        Parameters
+        ----------
+        X : array-like of shape (m, n)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (m,) or (m, p)
+            Outputs. Far from all training inputs they tend to the mean of the training outputs,
+            or to zero with ``center=False``.
+        """
+        check_is_fitted(self, "mapping_")
+        X = validate_data(self, X, dtype=_FLOATS, reset=False)
+        X = np.asarray(X, dtype=self.input_mean_.dtype)
+        outputs = self.mapping_(X - self.input_mean_) + self.output_mean_
+        return np.asarray(outputs[:, 0] if self._one_output else outputs)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+class MembershipAutoencoder(_MappingParameters):
+    r"""Map any point to its image under membership mappings of its code (001 Def. 2).
+
+    .. math:: G(y) = [F_1(Py) \dots F_p(Py)]^T
+
+    with the leading principal directions of the training rows as the rows of P and membership
+    mappings F learned from pairs (P y, y). The following layer of a conditionally deep chain
+    learns from pairs (P' ŷ, y), where ŷ is the image under the layers so far, P' has one direction
+    less, and M does not grow (001 Algorithm 2; in 000 Algorithm 2 M stays and ν becomes infinite).
+
+    Features that never vary keep their value in every image.
+
+    Parameters
+    ----------
+    n_components : int, default=20
+        Subspace dimension n. It shrinks, with a warning, to what the rows can carry.
+    max_inducing, disturbance, inducing, center, nu, kappa, input_variance, tol, max_iter
+        See `MembershipMapping`.
+
+    Attributes
+    ----------
+    mapping_ : permea.models.mapping.Mapping
+        The learned mapping from code to image.
+    n_inducing_ : int
+        Number M of inducing points in use.
+    n_components_ : int
+        Subspace dimension in use.
+    scale_, precision_ : float
+        σ² and β.
+    n_iter_ : int
+        Updates of β.
+    n_features_in_ : int
+        Number of features p.
+
+    See Also
+    --------
+    permea.compose.ConditionallyDeep : several autoencoders in a chain, a CDMMA.
+    permea.compose.Wide : several chains side by side, a wide CDMMA.
+
+    References
+    ----------
+    Documents 001 (section 1.2.3, Algorithm 2) and 000 (section 3.1, Algorithm 2).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> eights = MembershipAutoencoder().fit(X[y == 8] / 16)
+    >>> near, far = eights.distance(X[y == 8] / 16).mean(), eights.distance(X[y == 0] / 16).mean()
+    >>> bool(near < 0.6 * far)
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        **_LEARNING_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 20,
+        max_inducing: float | int = 0.5,
+        disturbance: str = "precision",
+        inducing: str = "kmeans",
+        center: bool = True,
+        nu: float = 2.1,
+        kappa: float = 0.1,
+        input_variance: float = 0.01,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+    ) -> None:
+        self.n_components = n_components
+        self.max_inducing = max_inducing
+        self.disturbance = disturbance
+        self.inducing = inducing
+        self.center = center
+        self.nu = nu
+        self.kappa = kappa
+        self.input_variance = input_variance
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, Y: Array, y: object = None) -> Self:
+        """Learn the image of the rows of ``Y`` from their codes.
+
+        Parameters
+        ----------
+        Y : array-like of shape (N, p)
+            Training rows.
+        y : ignored
+            For the scikit-learn convention.
+
+        Returns
+        -------
+        MembershipAutoencoder
+            This autoencoder, fitted.
+        """
+        self._validate_params()
+        Y = validate_data(self, Y, dtype=_FLOATS)
+        encoding = principal_encoding(Y, self.n_components)
+        return self._learn(Y, Y, encoding, largest_count(self.max_inducing, len(Y)))
+
+    def next_layer(self, Y: Array, image: Array) -> "MembershipAutoencoder":
+        """Fit the layer that reads ``image``, the output of the layers so far (001 Alg. 2).
+
+        n_l = max(n − l + 1, 1); M_max is the M of this layer (1.62). In the model of 000, M stays
+        and ν is infinite from the second layer on.
+        """
+        n_components = max(self.n_components_ - 1, min(1, self.n_components_))
+        layer: MembershipAutoencoder = clone(self)
+        layer.set_params(n_components=max(n_components, 1), max_inducing=self.n_inducing_)
+        if self.disturbance == "gamma":
+            layer.set_params(nu=math.inf)
+        layer.n_features_in_ = self.n_features_in_
+        dtype = self.mapping_.points.dtype
+        return layer._learn(
+            np.asarray(Y, dtype),
+            np.asarray(image, dtype),
+            self.encoding_.narrowed(n_components),
+            min(self.n_inducing_, len(Y)),
+        )
+
+    def _learn(self, Y: Array, source: Array, encoding: Encoding, limit: int) -> Self:
+        """Learn the mapping from the codes of ``source`` to the rows of ``Y``."""
+        self.encoding_ = encoding
+        targets = Y[:, encoding.active]
+        self.offset_ = encoding.mean[encoding.active]
+        if not self.center:
+            self.offset_ = np.zeros_like(self.offset_)
+        self.mapping_ = self._learn_mapping(self._codes(source), targets - self.offset_, limit)
+        self.n_components_ = encoding.n_components
+        self.n_inducing_ = self.mapping_.points.shape[0]
+        self.scale_ = self.mapping_.scale
+        self.precision_ = self.mapping_.precision
+        self.n_iter_ = self.mapping_.n_iter
+        return self
+
+    def _codes(self, Y: Array) -> Array:
+        """Principal coordinates P y of each row, about the mean of the training rows."""
+        return np.asarray(self.encoding_.centre(Y) @ self.encoding_.components)
+
+    def reconstruct(self, Y: Array) -> Array:
+        """Image of each row (001 eq. 1.23).
+
+        Parameters
+        ----------
+        Y : array-like of shape (m, p)
+            Any points.
+
+        Returns
+        -------
+        ndarray of shape (m, p)
+            Their images.
+        """
+        Y = self._validated(Y)
+        image = np.empty_like(Y)
+        image[:, ~self.encoding_.active] = self.encoding_.mean[~self.encoding_.active]
+        image[:, self.encoding_.active] = self.mapping_(self._codes(Y)) + self.offset_
+        return image
+
+    def distance(self, Y: Array) -> Array:
+        """Distance of each row to its image.
+
+        Parameters
+        ----------
+        Y : array-like of shape (m, p)
+            Any points.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Their distances.
+        """
+        Y = self._validated(Y)
+        return row_norms(Y - self.reconstruct(Y))
+
+    def _validated(self, Y: Array) -> Array:
+        check_is_fitted(self, "mapping_")
+        Y = validate_data(self, Y, dtype=_FLOATS, reset=False)
+        return np.asarray(Y, dtype=self.mapping_.points.dtype)
