@@ -1,0 +1,229 @@
+"""What was promised, to whom, about what, and what was not: readable by people and by machines."""
+
+import json
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from permea.privacy.units import UNITS, Privacy
+
+SCHEMA = 1
+
+NOT_PROTECTED = (
+    "labels, the number of classes and the size of each class",
+    "the number of rows and columns",
+    "anything computed from the data before this release, such as a choice of features or models",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The statement that comes with a release and stays with everything computed from it.
+
+    Parameters
+    ----------
+    privacy : Privacy
+        The promise: ε, δ, unit, domain, bound, mechanism.
+    n_rows, n_columns : int
+        Shape of what was released.
+    noise : str
+        The law of the noise, in words.
+    seeded : bool
+        Whether the noise can be repeated from a seed. Then nothing is private.
+    exposed_entries : float
+        How many entries the point mass is expected to release as they are.
+    record_epsilon, record_delta : float
+        The promise about a whole record: the smaller of tight and simple composition.
+    simple_record_epsilon, simple_record_delta : float
+        The promise about a whole record by adding up over the entries of a row (ε is infinite when
+        adding up gives none).
+    n_classes : int or None
+        Number of classes whose labels were released beside the data, if any.
+    ledger : str
+        What the data set has spent in total, when a ledger kept account.
+    not_protected, steps, void_reasons : tuple of str
+        What the promise does not cover; what was done after the noise; why it does not hold.
+
+    Examples
+    --------
+    >>> from permea.privacy import Privacy, release
+    >>> import numpy as np
+    >>> certificate = release(np.zeros((3, 2)), Privacy(epsilon=1, domain=(0, 1))).certificate
+    >>> certificate.is_private
+    True
+    >>> certificate.void("the stopping rule read the original rows").is_private
+    False
+    >>> Certificate.from_json(certificate.to_json()) == certificate
+    True
+    """
+
+    privacy: Privacy
+    n_rows: int
+    n_columns: int
+    noise: str
+    seeded: bool
+    exposed_entries: float
+    record_epsilon: float
+    record_delta: float
+    simple_record_epsilon: float
+    simple_record_delta: float
+    n_classes: int | None = None
+    ledger: str = ""
+    not_protected: tuple[str, ...] = NOT_PROTECTED
+    steps: tuple[str, ...] = ()
+    void_reasons: tuple[str, ...] = ()
+
+    @property
+    def reasons_not_private(self) -> tuple[str, ...]:
+        """Everything that voids the promise; empty when it holds."""
+        return (("seeded: who knows the seed can remove the noise",) * self.seeded) + (
+            self.void_reasons
+        )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the promise holds: not seeded, and nothing voided it later."""
+        return not self.reasons_not_private
+
+    @property
+    def is_weakened(self) -> bool:
+        """Whether noise was drawn in floating point, where its low bits can leak."""
+        return self.privacy.sampler == "float"
+
+    def add_step(self, text: str) -> Self:
+        """Give a certificate with one more step of post-processing on it."""
+        return replace(self, steps=(*self.steps, _sentence(text)))
+
+    def void(self, reason: str) -> Self:
+        """Give a certificate that says why the promise does not hold (any longer)."""
+        return replace(self, void_reasons=(*self.void_reasons, _sentence(reason)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; infinity is written as the word ``"infinite"``."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["privacy"] = self.privacy.to_dict()
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                values[name] = list(value)
+            elif isinstance(value, float) and value == float("inf"):
+                values[name] = "infinite"
+        return {"schema": SCHEMA, "is_private": self.is_private, **values}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from :meth:`to_dict`, also after a trip through JSON."""
+        values = dict(values)
+        if values.pop("schema", SCHEMA) != SCHEMA:
+            raise ValueError(
+                "This certificate was written in a newer format than this version of permea "
+                "understands; update permea to read it."
+            )
+        values.pop("is_private", None)
+        names = {field.name for field in fields(cls)}
+        if set(values) != names:
+            wrong = ", ".join(sorted(set(values) ^ names))
+            raise ValueError(f"Not a certificate: missing or unknown entries: {wrong}.")
+        values["privacy"] = Privacy.from_dict(values["privacy"])
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = tuple(value)
+            elif value == "infinite":
+                values[name] = float("inf")
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """JSON for machines."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read :meth:`to_json`."""
+        return cls.from_dict(json.loads(text))
+
+    def __str__(self) -> str:
+        lines = ["Privacy certificate", f"  {self._verdict()}"]
+        for name, text in self._entries():
+            wrapped = textwrap.wrap(text, 78) or [""]
+            lines.append(f"  {name:<15}{wrapped[0]}")
+            lines += [f"  {'':<15}{more}" for more in wrapped[1:]]
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        if self.is_private:
+            weak = " (WEAKER: floating-point noise)" if self.is_weakened else ""
+            return f"PRIVATE: {self.privacy.describe()}{weak}"
+        return "not private: " + "; ".join(self.reasons_not_private)
+
+    def _entries(self) -> list[tuple[str, str]]:
+        unit = self.privacy.unit
+        entries = [
+            ("promise", self.privacy.describe()),
+            ("unit", f"{unit}: {UNITS[unit]}"),
+            ("whole record", self._record_text()),
+            ("domain", self._domain_text()),
+            ("noise", self.noise),
+            ("sampler", self._sampler_text()),
+            ("exposed", self._exposed_text()),
+            ("released", f"{self.n_rows} rows of {self.n_columns} columns"),
+            ("not protected", "; ".join(self.not_protected) + self._class_text()),
+        ]
+        if self.ledger:
+            entries.append(("ledger", self.ledger))
+        entries += [(f"step {i}", step) for i, step in enumerate(self.steps, start=1)]
+        return entries
+
+    def _record_text(self) -> str:
+        """The record-level figure that stands beside every entry-level one."""
+        tight = _promise(self.record_epsilon, self.record_delta)
+        if self.record_epsilon == self.simple_record_epsilon or self.privacy.unit == "record":
+            return tight
+        if self.simple_record_epsilon == float("inf"):
+            return f"{tight} (composition over the {self.n_columns} entries of a row)"
+        simple = _promise(self.simple_record_epsilon, self.simple_record_delta)
+        return (
+            f"{tight} (tight composition over {self.n_columns} entries); adding up gives {simple}"
+        )
+
+    def _domain_text(self) -> str:
+        from permea.privacy.units import _short
+
+        bound = self.privacy.bound
+        if self.privacy.unit == "record":
+            clip = self.privacy.clip_norm
+            extra = "" if clip is None else f"; rows shrunk to the public norm {clip:g}"
+        else:
+            extra = f"; bound {'= high - low' if bound is None else _short(bound)}"
+        return f"{_short(self.privacy.domain)}, declared, not read off the data{extra}"
+
+    def _sampler_text(self) -> str:
+        bits = "seeded generator (repeatable)" if self.seeded else "cryptographic generator"
+        if self.is_weakened:
+            return (
+                f"floating point, {bits}. WEAKER: the low bits of floating-point noise depend on "
+                "the data and can undo the promise; use sampler='grid'"
+            )
+        return f"exact integers on a public grid of {self.privacy.steps} steps, {bits}"
+
+    def _exposed_text(self) -> str:
+        total = self.n_rows * self.n_columns
+        if self.exposed_entries == 0:
+            return f"none of the {total} entries is released as it is by a point mass"
+        return (
+            f"{self.exposed_entries:.4g} of {total} entries are expected to be released as they "
+            "are (the point mass at zero)"
+        )
+
+    def _class_text(self) -> str:
+        return "" if self.n_classes is None else f" ({self.n_classes} classes were released)"
+
+
+def _promise(epsilon: float, delta: float) -> str:
+    return f"ε = {epsilon:.6g} per record, δ = {delta:.3g} per record"
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(str(text).split())
+    if not text:
+        raise ValueError("Say in words what was done; an empty text informs nobody.")
+    return text

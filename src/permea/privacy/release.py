@@ -1,0 +1,403 @@
+"""The wall: the one place where raw rows become public ones.
+
+Clip to the declared domain, round to a public grid, add exact integer noise, write down what was
+promised. What comes out may be used by anybody for anything; what went in is not needed again.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from permea.privacy.bits import BitSource, RandomState, bit_source
+from permea.privacy.certificate import NOT_PROTECTED, Certificate
+from permea.privacy.composition import Loss, compose, failure, laplace_slack, simple_epsilon
+from permea.privacy.ledger import Ledger
+from permea.privacy.noise import (
+    GaussianNoise,
+    Noise,
+    OptimalNoise,
+    StaircaseNoise,
+    grid_sigma,
+    grid_slack,
+)
+from permea.privacy.sampling import CHUNK, Integers, discrete_gaussian
+from permea.privacy.units import Privacy
+
+Floats = NDArray[np.floating[Any]]
+
+_NORM_SLACK = 1e-9  # rounding of a computed norm, far above what doubles lose over a row
+_MAX_LOSSES = 12  # different columns are grouped into at most this many kinds of loss
+
+
+@dataclass(frozen=True)
+class Release:
+    """What passed the wall, and the certificate that belongs to it."""
+
+    data: Floats
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class PairRelease:
+    """Inputs and outputs that passed the wall together (002 Def. 1), with one certificate each."""
+
+    inputs: Release
+    outputs: Release
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything public about a release, fixed before the data are looked at.
+
+    ``grid`` and ``origin`` map column ``j`` to whole steps, ``(x - origin) / grid``; ``ceiling`` is
+    the largest step of a column; ``sensitivity`` is what one unit can change, in steps (L1 for
+    Laplace and staircase, L2 for Gaussian); ``sigma`` is set for Gaussian noise.
+    """
+
+    privacy: Privacy
+    noise: Noise
+    grid: NDArray[np.float64]
+    origin: NDArray[np.float64]
+    ceiling: NDArray[np.int64]
+    sensitivity: float
+    sigma: float | None
+    unit_losses: tuple[Loss, ...]
+    record_losses: tuple[Loss, ...]
+
+    def sample(self, count: int, source: BitSource) -> Integers:
+        """Noise in whole steps."""
+        if self.sigma is not None:
+            return discrete_gaussian(self.sigma, count, source)
+        return self.noise.sample_steps(count, int(self.sensitivity), source)
+
+    def to_steps(self, rows: NDArray[np.float64]) -> Integers:
+        """Clip rows to the domain, shrink them to the norm, and round to whole grid steps.
+
+        Whatever the rounding of the doubles, the result lies between 0 and ``ceiling`` (or within
+        the norm), which is all that the proof uses.
+        """
+        p = self.grid.size
+        rows = np.clip(rows, self.privacy.lows(p), self.privacy.highs(p))
+        scaled = (rows - self.origin) / self.grid
+        if self.privacy.clip_norm is None:
+            return np.clip(np.rint(scaled).astype(np.int64), 0, self.ceiling)
+        order = 2 if self.privacy.mechanism == "gaussian" else 1
+        norm = np.linalg.norm(scaled, ord=order, axis=1, keepdims=True)
+        scaled *= np.minimum(1.0, self.privacy.steps / np.maximum(norm, 1e-300))
+        return np.trunc(scaled).astype(np.int64)  # towards the origin: no norm grows
+
+
+def plan(privacy: Privacy, n_columns: int) -> Plan:
+    """Calibrate the noise of a release for rows of ``n_columns`` entries.
+
+    Examples
+    --------
+    >>> plan(Privacy(epsilon=1, domain=(0, 1)), 3).noise.expected_magnitude()
+    1.0
+    """
+    if privacy.unit == "entry":
+        return _plan_entry(privacy, n_columns)
+    return _plan_record(privacy, n_columns)
+
+
+def _plan_entry(privacy: Privacy, p: int) -> Plan:
+    """One entry changes by at most its bound: ``steps`` grid steps in every column."""
+    lows, width, bounds = privacy.lows(p), privacy.highs(p) - privacy.lows(p), privacy.bounds(p)
+    grid = bounds / privacy.steps
+    whole = bounds >= width  # then the ends of the domain are grid points
+    ceiling = np.where(whole, privacy.steps, np.ceil(width / grid)).astype(np.int64)
+    # Rounding may add one step to a difference, except where the whole domain is the bound.
+    sensitivity = privacy.steps + (0 if bool(np.all(whole)) else 1)
+    epsilon, delta, sigma = privacy.epsilon, privacy.delta, None
+    noise: Noise
+    unit: tuple[Loss, ...]
+    record: tuple[Loss, ...]
+    if privacy.mechanism == "gaussian":
+        noise = GaussianNoise(epsilon, delta, float(bounds.max()), calibration="analytic")
+        sigma = grid_sigma(epsilon, delta, sensitivity)
+        unit = (_gaussian_loss(sensitivity / sigma, sigma, 1),)
+        row_mu = float(np.linalg.norm(ceiling.astype(np.float64))) / sigma
+        record = (_gaussian_loss(row_mu, sigma, p),)
+    elif privacy.mechanism == "staircase":
+        noise = StaircaseNoise(epsilon, delta, float(bounds.max()))
+        unit = (Loss("pure", epsilon),)
+        stairs = epsilon * np.ceil(ceiling / sensitivity)
+        record = _grouped("pure", stairs)
+    else:
+        noise = OptimalNoise(epsilon, delta, float(bounds.max()))
+        slack = laplace_slack(epsilon / sensitivity)
+        unit = (Loss("laplace", epsilon, 1, delta, slack),)
+        record = _grouped("laplace", epsilon * (ceiling / sensitivity), delta, slack)
+    return Plan(privacy, noise, grid, lows, ceiling, sensitivity, sigma, unit, record)
+
+
+def _plan_record(privacy: Privacy, p: int) -> Plan:
+    """A row is replaced: noise for the diameter of the domain, or of the ball of ``clip_norm``."""
+    lows, highs, steps = privacy.lows(p), privacy.highs(p), privacy.steps
+    gaussian = privacy.mechanism == "gaussian"
+    if privacy.clip_norm is None:
+        origin, grid = lows, (highs - lows) / steps
+        ceiling = np.full(p, steps, dtype=np.int64)
+        diameter = steps * (math.sqrt(p) if gaussian else p)
+    else:
+        origin = np.clip(0.0, lows, highs)
+        grid = np.full(p, privacy.clip_norm / steps)
+        ceiling = np.ceil((highs - lows) / grid).astype(np.int64)
+        # Two vectors in the positive orthant are at most sqrt(2) norms apart, others two.
+        one_sided = bool(np.all((lows >= origin) | (highs <= origin)))
+        factor = math.sqrt(2.0) if gaussian and one_sided else 2.0
+        ball = factor * steps * (1.0 + _NORM_SLACK)
+        box = float(np.linalg.norm(ceiling.astype(np.float64), ord=2 if gaussian else 1))
+        diameter = min(ball, box)
+    return _calibrate_record(privacy, p, origin, grid, ceiling, diameter)
+
+
+def _calibrate_record(
+    privacy: Privacy,
+    p: int,
+    origin: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    ceiling: NDArray[np.int64],
+    diameter: float,
+) -> Plan:
+    epsilon, delta = privacy.epsilon, privacy.delta
+    real = float(diameter * grid.max())
+    if privacy.mechanism == "gaussian":
+        diameter *= 1.0 + _NORM_SLACK
+        sigma = grid_sigma(epsilon, delta, diameter, p)
+        loss = (_gaussian_loss(diameter / sigma, sigma, p),)
+        noise: Noise = GaussianNoise(epsilon, delta, real, calibration="analytic")
+        return Plan(privacy, noise, grid, origin, ceiling, diameter, sigma, loss, loss)
+    # The point mass is split over the entries of a row: one of them is bare with at most δ.
+    entry_delta = float(Fraction(delta) / p)
+    noise = OptimalNoise(epsilon, entry_delta, real)
+    loss = (Loss("pure", epsilon, 1, delta),)
+    steps = math.ceil(diameter)
+    return Plan(privacy, noise, grid, origin, ceiling, steps, None, loss, loss)
+
+
+def _gaussian_loss(mu: float, sigma: float, coordinates: int) -> Loss:
+    eta, tau = grid_slack(sigma, mu, coordinates)
+    return Loss("gaussian", mu, 1, tau, eta)
+
+
+def _grouped(
+    kind: Literal["laplace", "pure"], epsilons: ArrayLike, delta: float = 0.0, slack: float = 0.0
+) -> tuple[Loss, ...]:
+    """One loss per kind of column; many different columns are rounded up into a few kinds."""
+    values = np.asarray(epsilons, dtype=np.float64)
+    kinds, counts = np.unique(values, return_counts=True)
+    if kinds.size > _MAX_LOSSES:
+        edges = np.geomspace(kinds[0], kinds[-1], _MAX_LOSSES)
+        edges[-1] = kinds[-1]
+        rounded = edges[np.searchsorted(edges, np.minimum(values, kinds[-1]))]
+        kinds, counts = np.unique(np.maximum(rounded, values.min()), return_counts=True)
+    columns = zip(kinds.tolist(), counts.tolist(), strict=True)
+    return tuple(Loss(kind, value, times, delta, slack) for value, times in columns)
+
+
+def release(
+    X: ArrayLike,
+    privacy: Privacy,
+    *,
+    random_state: RandomState = None,
+    ledger: Ledger | None = None,
+    dataset: str = "data",
+    n_classes: int | None = None,
+    description: str = "release of a data matrix",
+) -> Release:
+    """Give a private version of ``X``, once, with its certificate.
+
+    004 Algorithm 1 and 001 (1.78) on a grid: ``Y⁺ = Y + V`` with independent noise of the law that
+    ``privacy`` asks for, every column in steps of its own declared bound.
+
+    Parameters
+    ----------
+    X : array of shape (n, p)
+        The raw rows. Values outside the declared domain are clipped (how many is private and is not
+        told); NaN and infinity are refused.
+    privacy : Privacy
+        The promise.
+    random_state : None, int, RandomState or Generator
+        ``None`` draws from a cryptographic generator. Anything else is repeatable, and the
+        certificate says "not private: seeded".
+    ledger : Ledger, optional
+        Charged before anything is computed; raises when the budget does not allow the release.
+    dataset : str
+        Name of the data set in the ledger: releases of the same rows add up.
+    n_classes : int, optional
+        Number of classes whose labels are kept beside the data, for the certificate.
+    description : str
+        For the ledger.
+
+    Returns
+    -------
+    Release
+        ``data`` (of the float type of ``X``; float64 for whole numbers) and ``certificate``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).random((100, 3)).astype(np.float32)
+    >>> out = release(X, Privacy(epsilon=1.0, delta=1e-5, domain=(0, 1)))
+    >>> out.data.shape, out.data.dtype, out.certificate.is_private
+    ((100, 3), dtype('float32'), True)
+    """
+    rows = _check_rows(X)
+    work = plan(privacy, rows.shape[1])
+    summary = _charge(ledger, dataset, description, privacy, work.unit_losses, work.record_losses)
+    source = bit_source(random_state)
+    data = _noised(rows, work, source)
+    certificate = _certify(work, rows.shape, source.seeded, n_classes, summary)
+    return Release(data, certificate)
+
+
+def release_pair(
+    X: ArrayLike,
+    Y: ArrayLike,
+    inputs: Privacy,
+    outputs: Privacy,
+    *,
+    random_state: RandomState = None,
+    ledger: Ledger | None = None,
+    dataset: str = "data",
+) -> PairRelease:
+    """Give private versions of inputs and outputs, each with its own bounds (002 Def. 1-3).
+
+    Neighbours differ in one entry of either matrix (Def. 2), so per entry the pair keeps the
+    larger ε and δ of the two; about a whole record, a row of both, the two add up. Both promises
+    must speak of the same unit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pair = release_pair(
+    ...     np.zeros((4, 2)), np.ones((4, 1)),
+    ...     Privacy(epsilon=1, domain=(0, 1)), Privacy(epsilon=2, domain=(0, 10)),
+    ... )
+    >>> pair.outputs.certificate.record_epsilon
+    4.0
+    """
+    if inputs.unit != outputs.unit:
+        raise ValueError("Inputs and outputs must be protected per the same unit.")
+    left, right = _check_rows(X), _check_rows(Y)
+    if left.shape[0] != right.shape[0]:
+        raise ValueError("Inputs and outputs must have the same number of rows.")
+    plans = plan(inputs, left.shape[1]), plan(outputs, right.shape[1])
+    record = plans[0].record_losses + plans[1].record_losses
+    unit = record
+    if inputs.unit == "entry":  # one entry is in one of the two: the larger loss of each kind
+        unit = (max((w.unit_losses[0] for w in plans), key=lambda loss: loss.value),)
+    larger = max((inputs, outputs), key=lambda promise: promise.epsilon)
+    summary = _charge(ledger, dataset, "release of (inputs, outputs)", larger, unit, record)
+    source = bit_source(random_state)
+    made = []
+    for rows, work in zip((left, right), plans, strict=True):
+        certificate = _certify(work, rows.shape, source.seeded, None, summary, record)
+        made.append(Release(_noised(rows, work, source), certificate))
+    return PairRelease(*made)
+
+
+def _check_rows(X: ArrayLike) -> NDArray[Any]:
+    rows = np.asarray(X)
+    if rows.ndim != 2 or rows.size == 0:
+        raise ValueError("The data must be a matrix with at least one row and one column.")
+    if rows.dtype.kind not in "fiub":
+        raise TypeError(
+            f"The data must be numbers, got {rows.dtype}. Encode or drop other columns first."
+        )
+    if rows.dtype.kind == "f" and not np.all(np.isfinite(rows)):
+        raise ValueError(
+            "The data contain NaN or infinity. Replace them by a constant that does not depend on "
+            "the data, or drop the rows, before the release."
+        )
+    return rows
+
+
+def _charge(
+    ledger: Ledger | None,
+    dataset: str,
+    description: str,
+    privacy: Privacy,
+    unit_losses: tuple[Loss, ...],
+    record_losses: tuple[Loss, ...],
+) -> str:
+    """Write the release down before it happens."""
+    if ledger is None:
+        return ""
+    ledger.spend(
+        privacy, dataset=dataset, description=description,
+        unit_losses=unit_losses, record_losses=record_losses,
+    )  # fmt: skip
+    return ledger.summary(dataset)
+
+
+def _noised(rows: NDArray[Any], work: Plan, source: BitSource) -> Floats:
+    """Noise row block by row block; the scratch memory does not grow with the data."""
+    dtype = rows.dtype if rows.dtype.kind == "f" else np.dtype(np.float64)
+    out = np.empty(rows.shape, dtype=dtype)
+    block = max(1, CHUNK // rows.shape[1])
+    p = rows.shape[1]
+    for start in range(0, rows.shape[0], block):
+        part = rows[start : start + block].astype(np.float64)
+        if work.privacy.sampler == "float":
+            clipped = np.clip(part, work.privacy.lows(p), work.privacy.highs(p))
+            out[start : start + block] = _float_noised(clipped, work, source)
+            continue
+        steps = work.to_steps(part)
+        steps += work.sample(steps.size, source).reshape(steps.shape)
+        out[start : start + block] = steps * work.grid + work.origin
+    return out
+
+
+def _float_noised(clipped: NDArray[np.float64], work: Plan, source: BitSource) -> Floats:
+    """The seeds' way: inverse transform in doubles. Kept for comparison, marked as weaker."""
+    noise = work.noise.sample_floats(clipped.size, source).reshape(clipped.shape)
+    if work.privacy.clip_norm is not None:
+        clipped = work.to_steps(clipped) * work.grid + work.origin
+    return np.asarray(clipped + noise * (work.grid / work.grid.max()))
+
+
+def _certify(
+    work: Plan,
+    shape: tuple[int, ...],
+    seeded: bool,
+    n_classes: int | None,
+    summary: str,
+    record_losses: tuple[Loss, ...] | None = None,
+) -> Certificate:
+    losses = work.record_losses if record_losses is None else record_losses
+    privacy = work.privacy
+    spent = compose(losses)
+    simple = simple_epsilon(losses), failure(losses)
+    if privacy.unit == "record" and record_losses is None:
+        spent, simple = (
+            type(spent)(privacy.epsilon, privacy.delta),
+            (privacy.epsilon, privacy.delta),
+        )
+    point_mass = work.noise.delta if isinstance(work.noise, OptimalNoise) else 0.0
+    return Certificate(
+        privacy=privacy, n_rows=int(shape[0]), n_columns=int(shape[1]),
+        noise=_noise_text(work), seeded=seeded,
+        exposed_entries=float(shape[0] * shape[1] * point_mass),
+        record_epsilon=float(spent.epsilon), record_delta=float(spent.delta),
+        simple_record_epsilon=float(simple[0]), simple_record_delta=float(simple[1]),
+        n_classes=n_classes, ledger=summary, not_protected=NOT_PROTECTED,
+    )  # fmt: skip
+
+
+def _noise_text(work: Plan) -> str:
+    magnitude = work.noise.expected_magnitude()
+    widest = "" if np.all(work.grid == work.grid[0]) else " in the widest column"
+    name = {
+        "optimal": "Laplace, exactly zero with the probability of the point mass",
+        "gaussian": "Gaussian, analytic calibration",
+        "staircase": "staircase",
+    }[work.privacy.mechanism]
+    if work.privacy.mechanism == "optimal" and work.noise.delta == 0:
+        name = "Laplace"
+    return f"{name}; expected magnitude {magnitude:.4g}{widest}"
