@@ -147,20 +147,17 @@ class Ledger:
         dataset: str = "data",
         description: str = "release",
         n_columns: int | None = None,
-        unit_losses: tuple[Loss, ...] | None = None,
-        record_losses: tuple[Loss, ...] | None = None,
     ) -> Event:
-        """Charge a release, or raise and charge nothing.
+        """Charge a release that keeps ``privacy`` for rows of ``n_columns``, or charge nothing."""
+        from permea.privacy.release import plan  # release builds on the ledger
 
-        Without losses (which :func:`permea.privacy.release` computes) they are worked out from
-        ``privacy`` and ``n_columns``.
-        """
-        if unit_losses is None or record_losses is None:
-            unit_losses, record_losses = _losses(privacy, n_columns)
-        event = Event(
-            str(dataset), str(description), privacy.unit, privacy.epsilon, privacy.delta,
-            privacy.mechanism, unit_losses, record_losses,
-        )  # fmt: skip
+        columns = privacy.n_columns if n_columns is None else n_columns
+        if columns is None:
+            raise ValueError("n_columns is needed to account for a whole record.")
+        return self.charge(plan(privacy, columns).event(str(dataset), str(description)))
+
+    def charge(self, event: Event) -> Event:
+        """Charge an event that was worked out elsewhere, or raise and charge nothing."""
         self._check(event)
         self._events = (*self._events, event)
         return event
@@ -186,7 +183,7 @@ class Ledger:
     def _composed(self, events: tuple[Event, ...]) -> Spent:
         """Basic or tight composition of events on the same rows, in the account's unit."""
         losses = [loss for event in events for loss in event.losses(self.unit)]
-        basic = self._basic(events, losses)
+        basic = self._basic(events)
         if self._composition == "basic" or self._budget is None or not losses:
             return basic
         delta = max(self._budget.delta, failure(losses))
@@ -194,7 +191,7 @@ class Ledger:
         fits = basic.delta <= self._budget.delta and basic.epsilon <= tight
         return basic if fits else Spent(tight, delta)
 
-    def _basic(self, events: tuple[Event, ...], losses: list[Loss]) -> Spent:
+    def _basic(self, events: tuple[Event, ...]) -> Spent:
         """Add up what each event promised per unit of the account."""
         total_epsilon, total_delta = [], []
         for event in events:
@@ -319,16 +316,6 @@ class Balance:
 
 def _text(spent: Spent, unit: Unit) -> str:
     return f"ε = {spent.epsilon:.6g} per {unit}, δ = {spent.delta:.3g} per {unit}"
-
-
-def _losses(privacy: Privacy, n_columns: int | None) -> tuple[tuple[Loss, ...], tuple[Loss, ...]]:
-    from permea.privacy.release import plan  # release builds on the ledger
-
-    columns = privacy.n_columns if n_columns is None else n_columns
-    if columns is None:
-        raise ValueError("n_columns is needed to account for a whole record.")
-    work = plan(privacy, columns)
-    return work.unit_losses, work.record_losses
 
 
 def _event(values: Mapping[str, Any]) -> Event:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from permea.privacy.bits import BitSource, RandomState, bit_source
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, compose, failure, laplace_slack, simple_epsilon
-from permea.privacy.ledger import Ledger
+from permea.privacy.ledger import Event, Ledger
 from permea.privacy.noise import (
     GaussianNoise,
     Noise,
@@ -73,6 +73,14 @@ class Plan:
         if self.sigma is not None:
             return discrete_gaussian(self.sigma, count, source)
         return self.noise.sample_steps(count, int(self.sensitivity), source)
+
+    def event(self, dataset: str, description: str) -> Event:
+        """What a ledger is to write down."""
+        privacy = self.privacy
+        return Event(
+            dataset, description, privacy.unit, privacy.epsilon, privacy.delta, privacy.mechanism,
+            self.unit_losses, self.record_losses,
+        )  # fmt: skip
 
     def to_steps(self, rows: NDArray[np.float64]) -> Integers:
         """Clip rows to the domain, shrink them to the norm, and round to whole grid steps.
@@ -249,7 +257,7 @@ def release(
     """
     rows = _check_rows(X)
     work = plan(privacy, rows.shape[1])
-    summary = _charge(ledger, dataset, description, privacy, work.unit_losses, work.record_losses)
+    summary = _charge(ledger, work.event(dataset, description))
     source = bit_source(random_state)
     data = _noised(rows, work, source)
     certificate = _certify(work, rows.shape, source.seeded, n_classes, summary)
@@ -289,11 +297,8 @@ def release_pair(
         raise ValueError("Inputs and outputs must have the same number of rows.")
     plans = plan(inputs, left.shape[1]), plan(outputs, right.shape[1])
     record = plans[0].record_losses + plans[1].record_losses
-    unit = record
-    if inputs.unit == "entry":  # one entry is in one of the two: the larger loss of each kind
-        unit = (max((w.unit_losses[0] for w in plans), key=lambda loss: loss.value),)
-    larger = max((inputs, outputs), key=lambda promise: promise.epsilon)
-    summary = _charge(ledger, dataset, "release of (inputs, outputs)", larger, unit, record)
+    event = _pair_event(inputs, outputs, record, dataset)
+    summary = _charge(ledger, event)
     source = bit_source(random_state)
     made = []
     for rows, work in zip((left, right), plans, strict=True):
@@ -318,22 +323,23 @@ def _check_rows(X: ArrayLike) -> NDArray[Any]:
     return rows
 
 
-def _charge(
-    ledger: Ledger | None,
-    dataset: str,
-    description: str,
-    privacy: Privacy,
-    unit_losses: tuple[Loss, ...],
-    record_losses: tuple[Loss, ...],
-) -> str:
-    """Write the release down before it happens."""
+def _charge(ledger: Ledger | None, event: Event) -> str:
+    """Write the release down before it happens; say what the data set has spent."""
     if ledger is None:
         return ""
-    ledger.spend(
-        privacy, dataset=dataset, description=description,
-        unit_losses=unit_losses, record_losses=record_losses,
-    )  # fmt: skip
-    return ledger.summary(dataset)
+    ledger.charge(event)
+    return ledger.summary(event.dataset)
+
+
+def _pair_event(inputs: Privacy, outputs: Privacy, record: tuple[Loss, ...], dataset: str) -> Event:
+    """Per entry the larger of two promises holds (002 Def. 2), per record they add up."""
+    combine = max if inputs.unit == "entry" else sum
+    epsilon = float(combine((inputs.epsilon, outputs.epsilon)))
+    delta = float(combine((inputs.delta, outputs.delta)))
+    names = " and ".join(dict.fromkeys((inputs.mechanism, outputs.mechanism)))
+    unit = (Loss("pure", epsilon, 1, delta),)
+    text = "release of (inputs, outputs)"
+    return Event(dataset, text, inputs.unit, epsilon, delta, names, unit, record)
 
 
 def _noised(rows: NDArray[Any], work: Plan, source: BitSource) -> Floats:
