@@ -2,8 +2,8 @@
 
 from permea.compose.classifier import KAHMClassifier, ReconstructionClassifier, matching_scores
 from permea.compose.deep import ConditionallyDeep
-from permea.compose.partition import partition
 from permea.compose.wide import Wide
+from permea.models.partition import partition
 
 __all__ = [
     "ConditionallyDeep",

@@ -5,22 +5,23 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from permea._parallel import batches, run_parallel
 from permea.compose.deep import ConditionallyDeep, check_depth
 from permea.compose.minimum import nearest_centre, nearest_first
-from permea.compose.parallel import batches, run_parallel
-from permea.compose.wall import behind_the_wall
+from permea.compose.wall import Wall, default_branch_size
 from permea.compose.wide import Wide, fit_clone
 from permea.models.base import Array
 from permea.models.kahm import KernelAffineHullMachine
+from permea.privacy import Ledger, Privacy
+from permea.privacy.fabrication import Stop
 
 _BATCH = 1024  # queries that walk through all classes together
-_PLAIN_BRANCH = 1000  # 004 eq. (59)
 
 
 class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -45,8 +46,11 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     privacy : permea.privacy.Privacy, default=None
         Perturb the rows with this guarantee before anything else sees them. None learns from the
         rows as they are, and the fitted classifier contains them.
-    fabricate : bool, default=False
-        Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``.
+    fabricate : bool, int, "discrepancy" or "original", default=False
+        Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``. True is
+        the default stopping rule; the others are rules of `permea.privacy.fabricate`.
+    ledger : permea.privacy.Ledger, default=None
+        Account that is charged before the rows are touched.
     allow_single_class : bool, default=False
         Accept training data with one class only, for a party that joins a federation.
     n_jobs : int, default=None
@@ -87,8 +91,13 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
         "n_layers": [Interval(Integral, 1, None, closed="left")],
         "branch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "privacy": "no_validation",
-        "fabricate": ["boolean"],
+        "privacy": [Privacy, None],
+        "fabricate": [
+            "boolean",
+            Interval(Integral, 0, None, closed="left"),
+            StrOptions({"discrepancy", "original"}),
+        ],
+        "ledger": [Ledger, None],
         "allow_single_class": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -100,8 +109,9 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         *,
         n_layers: int = 5,
         branch_size: int | str = "auto",
-        privacy: Any = None,
-        fabricate: bool = False,
+        privacy: Privacy | None = None,
+        fabricate: bool | Stop = False,
+        ledger: Ledger | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -111,6 +121,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.branch_size = branch_size
         self.privacy = privacy
         self.fabricate = fabricate
+        self.ledger = ledger
         self.allow_single_class = allow_single_class
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -141,23 +152,31 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         classes, labels = np.unique(np.asarray(y), return_inverse=True)
         self._check_classes(classes)
         random = check_random_state(self.random_state)
-        learned = behind_the_wall(
-            X,
-            labels,
-            privacy=self.privacy,
-            fabricate=self.fabricate,
-            random_state=None if self.random_state is None else random,
-            n_components=getattr(self._first_layer(), "n_components", 20),
-            branch_size=self._resolved_branch_size(),
-            n_jobs=self.n_jobs,
-        )
-        models = self._learn_classes(learned.data, learned.labels, len(classes), random)
+        branch_size = self._chosen_branch_size(X.shape[1])
+        learned = self._wall(branch_size, random).pass_through(X, labels)
+        del X  # from here on there is only what came through the wall
+        models = self._learn_classes(learned.data, labels, branch_size, random)
         self.classes_ = classes
         self.class_models_ = models
         self.certificate_ = learned.certificate
         self.holds_private_rows_ = learned.holds_private_rows
-        self.branch_size_ = self._resolved_branch_size()
+        self.branch_size_ = branch_size
         return self
+
+    def _wall(self, branch_size: int, random: np.random.RandomState) -> Wall:
+        if self.privacy is None and self.fabricate is not False:
+            raise ValueError(
+                "fabricate makes new rows out of noised ones and needs privacy=Privacy(…)."
+            )
+        return Wall(
+            privacy=self.privacy,
+            fabricate=self.fabricate,
+            n_components=getattr(self._first_layer(), "n_components", 20),
+            branch_size=branch_size,
+            ledger=self.ledger,
+            random_state=None if self.random_state is None else random,
+            n_jobs=self.n_jobs,
+        )
 
     def _check_classes(self, classes: NDArray[Any]) -> None:
         if len(classes) < 2 and not self.allow_single_class:
@@ -167,29 +186,24 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 "allow_single_class=True for a party of a federation."
             )
 
-    def _resolved_branch_size(self) -> int:
-        """The branch size in use; "auto" grows it with the declared noise."""
-        if not isinstance(self.branch_size, str):
-            return int(self.branch_size)
-        if self.privacy is None:
-            return _PLAIN_BRANCH
-        return int(self.privacy.suggested_branch_size(_PLAIN_BRANCH))
+    def _chosen_branch_size(self, n_features: int) -> int:
+        if isinstance(self.branch_size, str):
+            return default_branch_size(self.privacy, n_features)
+        return int(self.branch_size)
 
     def _learn_classes(
         self,
         X: Array,
         labels: NDArray[np.intp],
-        n_classes: int,
+        branch_size: int,
         random: np.random.RandomState,
     ) -> list[Wide]:
         """One wide model per class; all branches of all classes are learned side by side."""
+        n_classes = int(labels.max()) + 1
         chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
         seeds = random.randint(np.iinfo(np.int32).max, size=n_classes)
         rows_of = [X[labels == label] for label in range(n_classes)]
-        models = [
-            Wide(chain, branch_size=self._resolved_branch_size(), random_state=int(seed))
-            for seed in seeds
-        ]
+        models = [Wide(chain, branch_size=branch_size, random_state=int(seed)) for seed in seeds]
         tasks = list(zip(models, rows_of, strict=True))
         parts = run_parallel(Wide.split, tasks, n_jobs=self.n_jobs, desc="partition")
         branches = [
@@ -272,9 +286,11 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _winning_distances(self, X: Array) -> Array:
         """Distances of which the smallest of each row is exact."""
-        nearness = [nearest_centre(X, model.centres_)[1].min(axis=1) for model in self.class_models_]
+        nearness = [
+            nearest_centre(X, model.centres_)[1].min(axis=1) for model in self.class_models_
+        ]
         guess = np.argmin(nearness, axis=0)
-        return nearest_first(self.class_models_, guess, X, np.full(X.shape[0], np.inf, X.dtype))
+        return nearest_first(models, guess, X, np.full(X.shape[0], np.inf, X.dtype))
 
 
 def matching_scores(distances: Array) -> Array:
@@ -314,8 +330,10 @@ class KAHMClassifier(ReconstructionClassifier):
         Accuracy of λ*, see `KernelAffineHullMachine`.
     privacy : permea.privacy.Privacy, default=None
         Guarantee with which the rows are perturbed before anything else sees them.
-    fabricate : bool, default=False
+    fabricate : bool, int, "discrepancy" or "original", default=False
         Learn from data fabricated out of the noised rows (004 Def. 15).
+    ledger : permea.privacy.Ledger, default=None
+        Account that is charged before the rows are touched.
     allow_single_class : bool, default=False
         Accept one class only, for a party of a federation.
     n_jobs : int, default=None
@@ -362,8 +380,9 @@ class KAHMClassifier(ReconstructionClassifier):
         n_layers: int = 5,
         branch_size: int | str = "auto",
         tol: float = 1e-3,
-        privacy: Any = None,
-        fabricate: bool = False,
+        privacy: Privacy | None = None,
+        fabricate: bool | Stop = False,
+        ledger: Ledger | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -374,6 +393,7 @@ class KAHMClassifier(ReconstructionClassifier):
         self.branch_size = branch_size
         self.privacy = privacy
         self.fabricate = fabricate
+        self.ledger = ledger
         self.allow_single_class = allow_single_class
         self.n_jobs = n_jobs
         self.random_state = random_state

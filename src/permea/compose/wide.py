@@ -8,11 +8,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from permea._parallel import run_parallel
 from permea.compose.deep import ConditionallyDeep
 from permea.compose.minimum import nearest_centre, nearest_first
-from permea.compose.parallel import run_parallel
-from permea.compose.partition import partition
 from permea.models.base import Array
+from permea.models.partition import partition
 
 
 class Wide(BaseEstimator):  # type: ignore[misc]

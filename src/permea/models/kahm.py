@@ -209,6 +209,21 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
         weights[guarded] = values[guarded] / values[guarded].sum(axis=1, keepdims=True)
         return weights
 
+    def smooth(self, Y: Array) -> Array:
+        """Kernel-smooth the training rows: K (K + λI)⁻¹ Y (004 eq. 81).
+
+        Unlike an image, a smoothed row is not divided by the sum of its weights.
+
+        Parameters
+        ----------
+        Y : ndarray of shape (N, p)
+            The rows this machine was fitted to, in the same order.
+        """
+        check_is_fitted(self, "codes_")
+        solved = np.outer(self.denominators_, self.encoding_.mean)
+        solved[:, self.encoding_.active] += self.coefficients_
+        return np.asarray(Y - self.regularization_ * solved, dtype=Y.dtype)
+
     @property
     def norm_bound_(self) -> float:
         """‖Y‖₂ (λ* + μmax(K)) / (λ* + μmin(K)) of 004 eq. (46)."""
