@@ -147,14 +147,14 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         self._validate_params()
         check_depth(self._first_layer(), self.n_layers)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
-        classes, labels = np.unique(np.asarray(y), return_inverse=True)
+        rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(targets)
+        classes, labels = np.unique(targets, return_inverse=True)
         self._check_classes(classes)
         random = check_random_state(self.random_state)
-        branch_size = self._chosen_branch_size(X.shape[1])
-        learned = self._wall(branch_size, random).pass_through(X, labels)
-        del X  # from here on there is only what came through the wall
+        branch_size = self._chosen_branch_size(rows.shape[1])
+        learned = self._wall(branch_size, random).pass_through(rows, labels)
+        del X, rows  # from here on there is only what came through the wall
         models = self._learn_classes(learned.data, labels, branch_size, random)
         self.classes_ = classes
         self.class_models_ = models
@@ -268,17 +268,22 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Negative distances, one column per class; for two classes Γ_0 − Γ_1 as one column."""
-        distances = self.distances(X)
+        """Logarithm of the class-matching scores; for two classes their difference.
+
+        It ranks as the probabilities do, and its largest entry (or its sign, for two classes)
+        names the predicted class.
+        """
+        with np.errstate(divide="ignore"):
+            logarithms = np.log(self.matching_scores(X))
         if len(self.classes_) == 2:
-            return np.asarray(distances[:, 0] - distances[:, 1])
-        return -distances
+            return np.asarray(logarithms[:, 1] - logarithms[:, 0])
+        return np.asarray(logarithms)
 
     def _in_batches(self, answer: Any, X: ArrayLike) -> Array:
         """Answer queries batch by batch, on several workers, with bounded memory."""
         check_is_fitted(self, "class_models_")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        tasks = [(X[rows],) for rows in batches(X.shape[0], _BATCH)]
+        queries = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        tasks = [(queries[rows],) for rows in batches(queries.shape[0], _BATCH)]
         return np.concatenate(run_parallel(answer, tasks, n_jobs=self.n_jobs, desc="queries"))
 
     def _all_distances(self, X: Array) -> Array:
@@ -286,9 +291,8 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _winning_distances(self, X: Array) -> Array:
         """Distances of which the smallest of each row is exact."""
-        nearness = [
-            nearest_centre(X, model.centres_)[1].min(axis=1) for model in self.class_models_
-        ]
+        models = self.class_models_
+        nearness = [nearest_centre(X, model.centres_)[1].min(axis=1) for model in models]
         guess = np.argmin(nearness, axis=0)
         return nearest_first(models, guess, X, np.full(X.shape[0], np.inf, X.dtype))
 

@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
+Indices = NDArray[np.integer[Any]]
+Mask = NDArray[np.bool_]
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 
-from permea.models.base import Array
+from permea.models.base import Array, Mask
 
 
 class ShrunkWarning(UserWarning):
@@ -28,7 +28,7 @@ class Encoding:
     """
 
     mean: Array  #: (p,) mean of the training rows
-    active: Array  #: (p,) boolean, the features that vary
+    active: Mask  #: (p,) boolean, the features that vary
     components: Array  #: (p_active, n) orthonormal principal directions, largest variance first
     scales: Array  #: (n,) standard deviation along each direction
 
@@ -48,7 +48,7 @@ class Encoding:
         if self.active.all():
             return np.zeros(Y.shape[0], dtype=Y.dtype)
         difference = Y[:, ~self.active] - self.mean[~self.active]
-        return np.einsum("ij,ij->i", difference, difference)
+        return np.asarray(np.einsum("ij,ij->i", difference, difference))
 
     def whiten(self, coordinates: Array) -> Array:
         """Principal coordinates divided by their standard deviations, kept finite.
@@ -125,7 +125,8 @@ def _variance_floor(variances: Array, centred: Array) -> float:
     """Variances below this are rounding errors of the largest one."""
     if variances.size == 0:
         return 0.0
-    return float(variances[0]) * max(centred.shape) * float(np.finfo(centred.dtype).eps) * 4
+    eps = float(np.finfo(centred.dtype).eps)
+    return float(variances[0]) * max(centred.shape) * eps * 4
 
 
 def _leading_directions(centred: Array, n: int) -> tuple[Array, Array]:

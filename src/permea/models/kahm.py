@@ -9,9 +9,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea.models.base import Array, row_norms
+from permea.models.base import Array, Indices, row_norms
 from permea.models.encoding import Encoding, principal_encoding
-from permea.models.kahm_layers import layered_distance, query_chunks
+from permea.models.kahm_layers import guard_level, layered_distance, query_chunks
 from permea.models.kernel import KernelRows, kernel_matrix
 from permea.models.regularization import Solution, Targets, solve_fixed_point
 
@@ -247,13 +247,13 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
         Y = validate_data(self, Y, dtype=[np.float64, np.float32], reset=False)
         return np.asarray(Y, dtype=self.codes_.dtype)
 
-    def _kernel_rows(self, codes: Array) -> tuple[Array, Array, Array]:
+    def _kernel_rows(self, codes: Array) -> tuple[Array, Array, Indices]:
         """Kernel values up to a factor per row, their denominators, and the rows to guard."""
         rows = KernelRows(self.codes_)
         values = rows.relative(codes)
         denominator = values @ self.denominators_
         floor = np.einsum("ij,ij->i", values, values)
-        floor /= self.regularization_ + self.largest_eigenvalue_
+        floor *= guard_level(self)
         guarded = np.flatnonzero(denominator < floor)
         return values, denominator, guarded
 

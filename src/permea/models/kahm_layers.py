@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from permea.models.base import Array
+from permea.models.base import Array, Indices
 from permea.models.kernel import KernelRows
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ def query_chunks(n_rows: int, n_codes: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
+def guard_level(machine: "KernelAffineHullMachine") -> float:
+    """Smallest Σh over ‖k‖²/max k that 004 eq. (147) allows, with room for rounding at equality."""
+    room = 1 - float(np.sqrt(np.finfo(machine.codes_.dtype).eps))
+    return room / (machine.regularization_ + machine.largest_eigenvalue_)
+
+
 class _Layer:
     """One machine of the chain, prepared for queries by code."""
 
@@ -37,9 +43,9 @@ class _Layer:
         ones = np.ones_like(machine.denominators_)
         projected = machine.coefficients_ @ basis
         self.head = np.column_stack([projected, machine.denominators_, ones])
-        self.spread = machine.regularization_ + machine.largest_eigenvalue_
+        self.guard = guard_level(machine)
 
-    def look(self, codes: Array) -> tuple[Array, Array, Array, Array]:
+    def look(self, codes: Array) -> tuple[Array, Array, Array, Indices]:
         """Kernel values, head coordinates of the images, denominators, and rows to redo."""
         values = self.kernel.values(codes[:, : self.machine.n_components_])
         product = values @ self.head
@@ -48,15 +54,15 @@ class _Layer:
         denominators[redo] = 1
         return values, product[:, :-2] / denominators[:, None], denominators, redo
 
-    def _doubtful(self, values: Array, denominators: Array, sums: Array) -> Array:
+    def _doubtful(self, values: Array, denominators: Array, sums: Array) -> Indices:
         """Rows that underflow, or whose denominator is below the promise of 004 eq. (147)."""
         tiny = float(np.finfo(values.dtype).tiny) ** 0.5
         redo = sums < tiny
-        check = np.flatnonzero(~redo & (denominators < sums / self.spread))
+        check = np.flatnonzero(~redo & (denominators < sums * self.guard))
         if check.size:
             rows = values[check]
             floor = np.einsum("ij,ij->i", rows, rows) / rows.max(axis=1)
-            redo[check[denominators[check] < floor / self.spread]] = True
+            redo[check[denominators[check] < floor * self.guard]] = True
         return np.flatnonzero(redo)
 
 
@@ -80,7 +86,7 @@ class LayeredDistance:
         centred = self.encoding.centre(Y)
         outside = self.encoding.inactive_energy(Y)
         head = centred @ self.basis
-        coordinates = head
+        coordinates: Array = head
         best = np.full(Y.shape[0], np.inf, dtype=Y.dtype)
         for layer in self.layers:
             codes = self.encoding.whiten(coordinates[:, : self.encoding.n_components])
@@ -94,10 +100,10 @@ class LayeredDistance:
             rows = np.flatnonzero(alive)
             if rows.size:
                 chosen = values if rows.size == len(values) else values[rows]
-                offsets = chosen @ layer.machine.coefficients_
-                offsets /= denominators[rows, None]
-                np.subtract(centred[rows], offsets, out=offsets)
-                _lower(best, rows, offsets, outside)
+                product = chosen @ layer.machine.coefficients_
+                product /= denominators[rows, None]
+                np.subtract(centred[rows], product, out=product)
+                _lower(best, rows, product, outside)
             coordinates = images
         return best
 
@@ -108,7 +114,7 @@ class LayeredDistance:
         return np.asarray(partial * (1 - slack) <= limit)
 
 
-def _lower(best: Array, rows: Array, difference: Array, outside: Array) -> None:
+def _lower(best: Array, rows: Indices, difference: Array, outside: Array) -> None:
     """Lower the best squared distance of some rows to that of a new difference."""
     squared = np.einsum("ij,ij->i", difference, difference) + outside[rows]
     best[rows] = np.minimum(best[rows], squared)

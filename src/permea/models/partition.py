@@ -1,10 +1,12 @@
 """Parts of a data set that are small enough to be modelled one by one."""
 
 import math
+import warnings
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from permea.models.base import Array
@@ -67,7 +69,9 @@ def _split(
     chosen = rows
     if len(rows) > _KMEANS_ROWS:
         chosen = np.sort(random.choice(rows, _KMEANS_ROWS, replace=False))
-    means = KMeans(n_parts, n_init=1, random_state=random).fit(Y[chosen])
+    with warnings.catch_warnings():  # fewer distinct rows than parts is fine: see below
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        means = KMeans(n_parts, n_init=1, random_state=random).fit(Y[chosen])
     labels = means.labels_ if chosen is rows else means.predict(Y[rows])
     parts = [rows[labels == label] for label in range(n_parts)]
     parts = [part for part in parts if part.size]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, get_lapack_funcs
 
-from permea.models.base import Array
+from permea.models.base import Array, Mask
 
 _BLOCK = 512
 
@@ -30,7 +30,8 @@ class ShiftedKernel:
     def __init__(self, K: Array) -> None:
         self.K = np.asfortranarray(K)
         self._factored = False
-        self._potrf, self._potrs = get_lapack_funcs(("potrf", "potrs"), (self.K,))
+        self._potrf = get_lapack_funcs("potrf", (self.K,))
+        self._potrs = get_lapack_funcs("potrs", (self.K,))
 
     def factor(self, regularization: float) -> float:
         """Factorise K + λI and return the λ that was used.
@@ -82,7 +83,7 @@ class Targets:
     size: int  #: p N
 
     @classmethod
-    def of(cls, centred: Array, mean: Array, active: Array, n_features: int) -> "Targets":
+    def of(cls, centred: Array, mean: Array, active: Mask, n_features: int) -> "Targets":
         """Targets for centred rows (active features only) and the mean of all features."""
         return cls(
             square=centred,
@@ -96,7 +97,8 @@ class Targets:
         """τ = 2‖Y‖²_F/(pN), the smallest that makes the iteration contract (004 eq. 24)."""
         energy = float(np.vdot(self.square, self.square)) + 2 * float(self.cross.sum())
         tiny = float(np.finfo(np.float64).tiny)
-        return max(2 * (energy + self.square.shape[0] * self.mean_energy) / self.size, tiny)
+        total = energy + self.square.shape[0] * self.mean_energy
+        return float(max(2 * total / self.size, tiny))
 
     def columns(self) -> Array:
         """All columns side by side, ready for one solve."""
@@ -195,9 +197,7 @@ def solve_fixed_point(
     """
     tau = targets.threshold
     iteration = _Iteration(tau, tau / 4 if start is None else min(start, tau / 2))
-    if K.shape[0] >= draft_size and (
-        K.dtype != np.float32 or targets.square.shape[1] > K.shape[0]
-    ):
+    if K.shape[0] >= draft_size and (K.dtype != np.float32 or targets.square.shape[1] > K.shape[0]):
         draft = ShiftedKernel(K.astype(np.float32, order="F"))
         _iterate(draft, targets.draft(), iteration, tol, max_iter, finish=False)
     solved, regularization, residual = _iterate(

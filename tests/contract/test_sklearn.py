@@ -1,0 +1,27 @@
+"""Scikit-learn's own checks on every estimator."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from permea import (
+    ConditionallyDeep,
+    KAHMClassifier,
+    KernelAffineHullMachine,
+    ReconstructionClassifier,
+    Wide,
+)
+
+ESTIMATORS = [
+    KernelAffineHullMachine(n_components=2),
+    ConditionallyDeep(KernelAffineHullMachine(n_components=2), n_layers=2),
+    Wide(KernelAffineHullMachine(n_components=2), branch_size=20),
+    ReconstructionClassifier(KernelAffineHullMachine(n_components=2), n_layers=2),
+    # these checks set n_components to 1 on their own, which leaves room for one layer
+    KAHMClassifier(n_components=2, n_layers=1),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
