@@ -132,7 +132,7 @@ def test_bad_data_are_refused_and_nothing_is_half_fitted(X, y, message):
 
 def test_the_wrong_number_of_features_is_named(blobs):
     X, y = blobs
-    with pytest.raises(ValueError, match="3 features, but .* 2 features"):
+    with pytest.raises(ValueError, match=r"3 features, but .* 2 features"):
         small().fit(X, y).predict(np.ones((4, 3)))
 
 

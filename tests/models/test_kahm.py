@@ -32,7 +32,7 @@ data_sets = st.builds(
 def by_definition(Y, queries, n):
     """004 eq. (33)-(44) written out, with inverses and loops."""
     N, p = Y.shape
-    values, vectors = np.linalg.eigh(np.cov(Y.T))
+    _, vectors = np.linalg.eigh(np.cov(Y.T))
     P = vectors[:, ::-1][:, :n].T
     X = Y @ P.T
     theta_inverse = np.linalg.inv(np.atleast_2d(np.cov(X.T)))

@@ -68,7 +68,7 @@ def test_the_threshold_is_that_of_theorem_1():
 
 
 def test_the_draft_in_single_precision_leads_to_the_same_end():
-    Y, K, targets = problem(2, N=520, p=700)
+    _, K, targets = problem(2, N=520, p=700)
     drafted = solve_fixed_point(K.copy(order="F"), targets, tol=1e-10)
     direct = solve_fixed_point(K.copy(order="F"), targets, tol=1e-10, draft_size=10_000)
     assert drafted.regularization == pytest.approx(direct.regularization, rel=1e-9)

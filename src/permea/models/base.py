@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 
 @runtime_checkable
 class Reconstructor(Protocol):
-    """A model that answers: what is your image of y, and how far is y from it?"""
+    """A model that answers: what is your image of y, and how far is y from it."""
 
     def fit(self, Y: Array, y: object = None) -> Self:
         """Learn from the rows of ``Y``."""
