@@ -1,11 +1,48 @@
-"""Attacks, density difference and an empirical lower bound on epsilon."""
+"""Attacks, density difference and an empirical lower bound on epsilon.
 
+Serves any scikit-learn classifier, and says more about those that answer with distances.
+"""
+
+from permea.audit.bounds import (
+    gaussian_epsilon,
+    multi_run_epsilon,
+    one_run_bound,
+    one_run_epsilon,
+    one_run_p_value,
+)
 from permea.audit.density import DensityDifference, density_difference, fit_density_difference
+from permea.audit.empirical import EmpiricalEpsilon, empirical_epsilon, release_epsilon
+from permea.audit.label_only import label_robustness
 from permea.audit.membership import membership_inference_score
+from permea.audit.metrics import AttackResult, auc, auc_interval, clopper_pearson, tpr_at_fpr
+from permea.audit.reconstruction import AttributeInference, attribute_attack, nearest_row_attack
+from permea.audit.report import AttackReport, guarantee_rows
+from permea.audit.suite import KINDS, attack
 
 __all__ = [
+    "KINDS",
+    "AttackReport",
+    "AttackResult",
+    "AttributeInference",
     "DensityDifference",
+    "EmpiricalEpsilon",
+    "attack",
+    "attribute_attack",
+    "auc",
+    "auc_interval",
+    "clopper_pearson",
     "density_difference",
+    "empirical_epsilon",
     "fit_density_difference",
+    "gaussian_epsilon",
+    "guarantee_rows",
+    "label_robustness",
     "membership_inference_score",
+    "multi_run_epsilon",
+    "nearest_row_attack",
+    "one_run_bound",
+    "one_run_epsilon",
+    "one_run_p_value",
+    "release_epsilon",
+    "tpr_at_fpr",
 ]

@@ -47,14 +47,20 @@ def class_positions(clf: Any, y: ArrayLike) -> NDArray[np.intp]:
 
 
 def class_distances(clf: Any, X: ArrayLike) -> Array:
-    """Distances of the rows to each class, checked for shape."""
+    """Distances of the rows to each class, checked for shape.
+
+    An infinite distance (a class that nobody has) counts as twice the largest finite one.
+    """
     distances = np.asarray(clf.distances(X), dtype=np.float64)
     if distances.ndim != 2 or len(distances) != len(np.asarray(X)):
         raise ValueError(
             f"distances(X) must return one row of class distances per row of X; got the shape "
             f"{distances.shape}."
         )
-    return distances
+    finite = np.isfinite(distances)
+    if finite.all():
+        return distances
+    return np.where(finite, distances, 2.0 * distances[finite].max(initial=1.0))
 
 
 def class_probabilities(clf: Any, X: ArrayLike) -> Array:

@@ -1,0 +1,214 @@
+"""From guesses to a lower bound on ε: the statistics of a privacy audit.
+
+A differentially private mechanism bounds how well anybody can guess which of two neighbour inputs
+it was given. Guessing better than the bound of ε allows proves that ε is larger. Everything here
+holds with the stated confidence whatever the scores mean: a poor score gives a weak bound, never a
+wrong one. Thresholds and numbers of guesses are corrected for.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+from scipy.stats import binom, norm
+
+from permea.audit.metrics import lower_bound, upper_bound
+
+Array = NDArray[np.float64]
+
+#: No audit with a realistic number of canaries proves more.
+LARGEST_EPSILON = 50.0
+_CANDIDATE_THRESHOLDS = 60
+
+
+def one_run_p_value(
+    correct: int, guesses: int, n_canaries: int, epsilon: float, *, delta: float = 0.0
+) -> float:
+    """Probability bound of guessing this well under (ε,δ) (Steinke et al. 2023, Theorem 5.2).
+
+    Each of ``n_canaries`` fair coins decides one neighbouring choice in a single run; the auditor
+    guesses some of the coins and abstains from the rest. With W ~ Binomial(guesses, e^ε/(1+e^ε)),
+
+    ``P[at least `correct` right] ≤ P[W ≥ correct] + 2 m δ max_i P[correct > W ≥ correct − i] / i``.
+    """
+    rate = 1.0 / (1.0 + np.exp(-epsilon))
+    p_value = float(binom.sf(correct - 1, guesses, rate))
+    if delta > 0 and correct > 0:
+        steps = np.arange(1, correct + 1)
+        below = np.cumsum(binom.pmf(correct - steps, guesses, rate))
+        p_value += 2.0 * n_canaries * delta * float(np.max(below / steps))
+    return min(p_value, 1.0)
+
+
+def one_run_bound(
+    correct: int, guesses: int, n_canaries: int, *, alpha: float, delta: float = 0.0
+) -> float:
+    """Largest ε that the guesses of one run refute, wrong with probability ≤ ``alpha``.
+
+    Examples
+    --------
+    All of 100 coins guessed: a fair coin is out of the question, and so is any ε up to 3.5.
+
+    >>> round(one_run_bound(100, 100, 100, alpha=0.05), 2)
+    3.49
+    >>> one_run_bound(50, 100, 100, alpha=0.05)
+    0.0
+    """
+
+    def excess(epsilon: float) -> float:
+        return one_run_p_value(correct, guesses, n_canaries, epsilon, delta=delta) - alpha
+
+    return _largest_refuted(excess)
+
+
+def _largest_refuted(excess: Callable[[float], float]) -> float:
+    """Root of an increasing function of ε on [0, 50]; 0 if it is positive from the start."""
+    if excess(0.0) > 0:
+        return 0.0
+    if excess(LARGEST_EPSILON) <= 0:
+        return LARGEST_EPSILON
+    # A little below the root, so that rounding never flatters the bound.
+    return max(float(brentq(excess, 0.0, LARGEST_EPSILON, xtol=1e-9)) - 1e-8, 0.0)
+
+
+def one_run_epsilon(
+    scores: ArrayLike,
+    coins: ArrayLike,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    shares: Sequence[float] = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02),
+) -> tuple[float, int, int]:
+    """Bound ε from one run with many canaries.
+
+    The highest scores are guessed heads and as many of the lowest tails, for each share of the
+    canaries in ``shares``; the best bound is kept and each is asked for at the error divided by
+    their number.
+
+    Returns
+    -------
+    epsilon : float
+        The lower bound.
+    correct, guesses : int
+        Right guesses and guesses behind it.
+    """
+    values, heads = np.asarray(scores, dtype=np.float64), np.asarray(coins, dtype=bool)
+    if values.shape != heads.shape or values.ndim != 1 or len(values) < 4:
+        raise ValueError("scores and coins must be two vectors of the same length, at least 4.")
+    order = np.argsort(values, kind="stable")
+    alpha = (1.0 - confidence) / len(shares)
+    best = (0.0, 0, 0)
+    for share in shares:
+        half = max(1, int(share * len(values)) // 2)
+        correct = int(heads[order[-half:]].sum() + (~heads[order[:half]]).sum())
+        bound = one_run_bound(correct, 2 * half, len(values), alpha=alpha, delta=delta)
+        best = max(best, (bound, correct, 2 * half))
+    return best
+
+
+def two_rates_bound(
+    caught: int, n_with: int, alarms: int, n_without: int, *, alpha: float, delta: float = 0.0
+) -> float:
+    """Bound ε by one test: log((P[alarm | with] − δ) / P[alarm | without]), Clopper-Pearson each.
+
+    Examples
+    --------
+    >>> round(two_rates_bound(900, 1000, 100, 1000, alpha=0.05), 2)
+    1.99
+    """
+    true = lower_bound(caught, n_with, alpha=alpha / 2.0)
+    false = upper_bound(alarms, n_without, alpha=alpha / 2.0)
+    return float(np.log((true - delta) / false)) if true - delta > false else 0.0
+
+
+def gaussian_bound(
+    caught: int, n_with: int, alarms: int, n_without: int, *, alpha: float, delta: float
+) -> float:
+    """Bound ε of a mechanism whose trade-off is Gaussian (Nasr et al. 2023).
+
+    μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR), then ε(δ) of μ-Gaussian differential privacy. Much tighter than
+    :func:`two_rates_bound` at small δ, but a statement about Gaussian mechanisms alone.
+    """
+    false = upper_bound(alarms, n_without, alpha=alpha / 2.0)
+    missed = 1.0 - lower_bound(caught, n_with, alpha=alpha / 2.0)
+    mu = float(norm.ppf(1.0 - false) - norm.ppf(missed))
+    return gaussian_epsilon(mu, delta) if mu > 0 else 0.0
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """ε at δ of μ-Gaussian differential privacy (Balle and Wang 2018; Dong, Roth and Su 2022).
+
+    The root of ``δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2)``.
+
+    Examples
+    --------
+    >>> round(gaussian_epsilon(1.0, 1e-5), 3)
+    4.377
+    """
+
+    def shortfall(epsilon: float) -> float:
+        first = log_ndtr(-epsilon / mu + mu / 2.0)
+        second = epsilon + log_ndtr(-epsilon / mu - mu / 2.0)
+        return delta - float(np.exp(first) - np.exp(second))
+
+    return _largest_refuted(shortfall)
+
+
+def multi_run_epsilon(
+    without: ArrayLike,
+    with_canary: ArrayLike,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    tradeoff: str = "any",
+    tuning: float = 0.3,
+) -> float:
+    """Bound ε from many runs without and with one canary.
+
+    The first share ``tuning`` of the runs chooses threshold and direction, the others are counted:
+    no run is used for both, so one test at the full error remains.
+
+    Parameters
+    ----------
+    without, with_canary : array-like
+        One score per run.
+    delta, confidence : float
+        The δ of the claim that is tested, and the confidence of the bound.
+    tradeoff : {"any", "gaussian"}
+        ``"any"`` holds for every mechanism; ``"gaussian"`` for Gaussian ones, see
+        :func:`gaussian_bound`.
+    tuning : float
+        Share of the runs that chooses.
+    """
+    if tradeoff not in ("any", "gaussian"):
+        raise ValueError(f"tradeoff must be 'any' or 'gaussian', got {tradeoff!r}.")
+    low = np.asarray(without, dtype=np.float64)
+    high = np.asarray(with_canary, dtype=np.float64)
+    cut_low, cut_high = int(tuning * len(low)), int(tuning * len(high))
+    if min(cut_low, cut_high) < 1 or len(low) == cut_low or len(high) == cut_high:
+        raise ValueError("Too few runs: each side needs some to choose and some to count.")
+    bound = gaussian_bound if tradeoff == "gaussian" else two_rates_bound
+    alpha = 1.0 - confidence
+
+    def evaluate(first: Array, second: Array, threshold: float, sign: float) -> float:
+        # sign −1 raises the alarm below the threshold, and tells "without" from "with".
+        alarms, caught = (
+            int((sign * first >= sign * threshold).sum()),
+            int((sign * second >= sign * threshold).sum()),
+        )
+        if sign > 0:
+            return bound(caught, len(second), alarms, len(first), alpha=alpha, delta=delta)
+        return bound(alarms, len(first), caught, len(second), alpha=alpha, delta=delta)
+
+    choices = np.unique(np.concatenate([low[:cut_low], high[:cut_high]]))
+    choices = (choices[:-1] + choices[1:]) / 2.0 if len(choices) > 1 else choices
+    picked = np.linspace(0, len(choices) - 1, min(len(choices), _CANDIDATE_THRESHOLDS))
+    tried = [
+        (evaluate(low[:cut_low], high[:cut_high], threshold, sign), threshold, sign)
+        for threshold in choices[picked.astype(int)]
+        for sign in (1.0, -1.0)
+    ]
+    _, threshold, sign = max(tried)
+    return evaluate(low[cut_low:], high[cut_high:], threshold, sign)

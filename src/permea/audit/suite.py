@@ -1,0 +1,279 @@
+"""All attacks on one classifier, with one call.
+
+The rows that are scored never fit a threshold or train an attack classifier. Without data of the
+attacker's own, half of the members and half of the outside rows are set aside for that; with them
+(``shadow_data``, the attacker of 001 §3.1), the shadow models on those rows do it and every given
+row is scored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from permea.audit import attacks, likelihood, shadow, signals
+from permea.audit.empirical import EmpiricalEpsilon
+from permea.audit.label_only import label_robustness
+from permea.audit.membership import membership_inference_score
+from permea.audit.metrics import AttackResult, best_threshold, evaluate, not_applicable
+from permea.audit.reconstruction import attribute_attack
+from permea.audit.report import AttackReport, guarantee_rows
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
+SHADOW = tuple(f"shadow_{kind}" for kind in shadow.ATTACKERS)
+#: Every attack by name.
+KINDS = (*attacks.METRICS, "label_only", *SHADOW, *LIKELIHOOD)
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The rows of an audit: members, outside rows and the attacker's own, in that order."""
+
+    X: Array
+    y: NDArray[Any]
+    member: Mask  #: trained the audited classifier
+    scored: Mask  #: judged by the attacks; all others are for calibration
+    spread: Array
+
+    @property
+    def spare(self) -> NDArray[np.intp]:
+        return np.flatnonzero(~self.scored)
+
+
+def attack(
+    clf: Any,
+    X_member: ArrayLike,
+    y_member: ArrayLike,
+    X_outside: ArrayLike,
+    y_outside: ArrayLike,
+    *,
+    kinds: str | Sequence[str] = "all",
+    shadow_data: tuple[ArrayLike, ArrayLike] | None = None,
+    estimator: Any = None,
+    n_shadows: int = 20,
+    hidden_columns: Sequence[int] = (),
+    measured: Sequence[EmpiricalEpsilon] = (),
+    random_state: int = 0,
+    n_jobs: int | None = None,
+) -> AttackReport:
+    """Attack a fitted classifier with every attack that applies.
+
+    Parameters
+    ----------
+    clf : fitted classifier
+        Any scikit-learn classifier; ``distances(X)``, ``predict_proba`` and ``decision_function``
+        are used where there.
+    X_member, y_member : array-like
+        Rows that trained ``clf``.
+    X_outside, y_outside : array-like
+        Rows of the same population that did not.
+    kinds : "all" or sequence of str
+        Names out of ``permea.audit.KINDS``.
+    shadow_data : (X, y), optional
+        Rows of the attacker's own, neither members nor outside rows.
+    estimator : classifier, optional
+        What the shadow models are clones of; ``clf`` by default.
+    n_shadows : int
+        Shadow models; 001 uses 20.
+    hidden_columns : sequence of int
+        Columns for attribute inference.
+    measured : sequence of EmpiricalEpsilon
+        Lower bounds to print beside the claim of ``clf.certificate_``.
+    random_state : int
+        Decides splits, shadows and noise of the attacks.
+    n_jobs : int or None
+        Shadow models trained at once.
+
+    Returns
+    -------
+    AttackReport
+        ``print`` it for a table.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from permea import audit
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = KNeighborsClassifier(5).fit(X[::2], y[::2])
+    >>> report = audit.attack(clf, X[::2], y[::2], X[1::2], y[1::2], kinds=["loss", "distance"])
+    >>> report["distance"].note
+    'the classifier offers no distances(X)'
+    >>> 0.2 < report["loss"].auc < 0.8
+    True
+    """
+    chosen = _chosen(kinds)
+    pool = _make_pool(X_member, y_member, X_outside, y_outside, shadow_data, random_state)
+    ensemble = None
+    if shadow_data is not None or set(chosen) & {*SHADOW, *LIKELIHOOD}:
+        ensemble = shadow.train_shadows(
+            clf if estimator is None else estimator,
+            pool.X,
+            pool.y,
+            n_shadows=n_shadows,
+            random_state=random_state,
+            n_jobs=n_jobs,
+        )
+    held_out = shadow_data is None
+    results = tuple(
+        _carry_out(name, clf, pool, ensemble, held_out, random_state) for name in chosen
+    )
+    attributes = tuple(
+        attribute_attack(clf, X_member, y_member, X_outside, y_outside, column=column)
+        for column in hidden_columns
+    )
+    return AttackReport(
+        results,
+        membership_inference_score(clf, X_member, X_outside) if signals.gives_scores(clf) else None,
+        attributes,
+        guarantee_rows(getattr(clf, "certificate_", None), measured),
+        {
+            "n_shadows": 0 if ensemble is None else n_shadows,
+            "thresholds": "rows set aside" if held_out else "shadow models on the attacker's rows",
+            "scored_members": int((pool.scored & pool.member).sum()),
+            "scored_outside": int((pool.scored & ~pool.member).sum()),
+            "random_state": random_state,
+        },
+    )
+
+
+def _chosen(kinds: str | Sequence[str]) -> tuple[str, ...]:
+    names = KINDS if kinds == "all" else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    unknown = [name for name in names if name not in KINDS]
+    if unknown:
+        raise ValueError(
+            f"Unknown attacks {unknown}; expected 'all' or names of {', '.join(KINDS)}."
+        )
+    return names
+
+
+def _make_pool(
+    X_member: ArrayLike,
+    y_member: ArrayLike,
+    X_outside: ArrayLike,
+    y_outside: ArrayLike,
+    shadow_data: tuple[ArrayLike, ArrayLike] | None,
+    random_state: int,
+) -> _Pool:
+    inside, outside = np.asarray(X_member, dtype=float), np.asarray(X_outside, dtype=float)
+    parts, labels = [inside, outside], [np.asarray(y_member), np.asarray(y_outside)]
+    if shadow_data is not None:
+        parts.append(np.asarray(shadow_data[0], dtype=float))
+        labels.append(np.asarray(shadow_data[1]))
+    if any(len(rows) != len(names) for rows, names in zip(parts, labels, strict=True)):
+        raise ValueError("Every set of rows needs one label per row.")
+    if min(len(inside), len(outside)) < 20:
+        raise ValueError("An audit needs at least 20 members and 20 outside rows.")
+    X, y = np.concatenate(parts), np.concatenate(labels)
+    group = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+    if shadow_data is None:
+        rng = np.random.default_rng(random_state)
+        scored = np.concatenate([~shadow.halves(names, 1, rng)[0] for names in labels])
+    else:
+        scored = group < 2
+    spread = X[~scored].std(axis=0)
+    return _Pool(X, y, group == 0, scored, spread)
+
+
+def _carry_out(
+    name: str,
+    clf: Any,
+    pool: _Pool,
+    ensemble: shadow.ShadowEnsemble | None,
+    held_out: bool,
+    seed: int,
+) -> AttackResult:
+    """Score the pool by one attack and judge the rows that are to be scored."""
+    reason = "" if name == "label_only" or name in SHADOW else attacks.why_not(name, clf)
+    if name in (*SHADOW, *LIKELIHOOD):
+        reason = "" if signals.gives_scores(clf) else "the classifier answers with a label alone"
+    if reason:
+        return not_applicable(name, reason)
+    if name in attacks.METRICS:
+        scores, threshold = _by_metric(name, clf, pool, ensemble, held_out)
+    elif name == "label_only":
+        scores, threshold = _by_label(clf, pool, seed)
+    else:
+        assert ensemble is not None
+        how = _by_attacker if name in SHADOW else _by_likelihood
+        scores, threshold = how(name, clf, pool, ensemble)
+    inside, outside = pool.scored & pool.member, pool.scored & ~pool.member
+    return evaluate(
+        name,
+        scores[inside],
+        scores[outside],
+        threshold=threshold,
+        y_member=pool.y[inside],
+        y_outside=pool.y[outside],
+    )
+
+
+def _by_metric(
+    name: str, clf: Any, pool: _Pool, ensemble: shadow.ShadowEnsemble | None, held_out: bool
+) -> tuple[Array, float]:
+    scores = attacks.METRICS[name](clf, pool.X, pool.y)
+    if held_out or ensemble is None:
+        spare = pool.spare
+        inside = pool.member[spare]
+        return scores, best_threshold(scores[spare][inside], scores[spare][~inside])
+    known = ensemble.metrics[name][:, pool.spare]
+    inside = ensemble.inside[:, pool.spare]
+    return scores, best_threshold(known[inside], known[~inside])
+
+
+def _by_label(clf: Any, pool: _Pool, seed: int) -> tuple[Array, float]:
+    """Threshold on rows set aside; on the attacker's rows alone, what half of them reach."""
+    scores = label_robustness(clf, pool.X, pool.y, spread=pool.spread, random_state=seed)
+    inside = pool.member[pool.spare]
+    if not inside.any():
+        # All of the attacker's rows are outside: their median is what a stranger reaches.
+        return scores, float(np.median(scores[pool.spare])) + 1e-9
+    spare = scores[pool.spare]
+    return scores, best_threshold(spare[inside], spare[~inside])
+
+
+def _by_attacker(
+    name: str, clf: Any, pool: _Pool, ensemble: shadow.ShadowEnsemble
+) -> tuple[Array, float]:
+    kind = name.removeprefix("shadow_")
+    trained = shadow.train_attackers(kind, ensemble, pool.y, pool.spare)
+    features = shadow.attack_features(clf, pool.X, pool.y)
+    return shadow.attacker_scores(trained, features, pool.y), 0.0
+
+
+def _by_likelihood(
+    name: str, clf: Any, pool: _Pool, ensemble: shadow.ShadowEnsemble
+) -> tuple[Array, float]:
+    """Score by the ensemble; the threshold comes from one shadow standing for the classifier."""
+    population = ~pool.scored & ~pool.member
+    rmia = name.startswith("rmia")
+    signal = ensemble.likelihood if rmia else ensemble.signal
+    observed = (shadow.log_likelihood if rmia else signals.sharpest_signal)(clf, pool.X, pool.y)
+    scores = _likelihood_scores(name, clf, observed, signal, ensemble.inside, population)
+    stand_in, others, inside, members = likelihood.without(0, signal, ensemble.inside)
+    strangers = ~pool.scored & ~members
+    trial = _likelihood_scores(name, clf, stand_in, others, inside, strangers)[pool.spare]
+    known = members[pool.spare]
+    return scores, best_threshold(trial[known], trial[~known])
+
+
+def _likelihood_scores(
+    name: str, clf: Any, observed: Array, signal: Array, inside: Mask, population: Mask
+) -> Array:
+    if name == "lira_online":
+        return likelihood.lira_online(observed, signal, inside)
+    if name == "lira_offline":
+        return likelihood.lira_offline(observed, signal, inside)
+    return likelihood.rmia(
+        observed,
+        signal,
+        inside,
+        population,
+        offline=name == "rmia_offline",
+        interpolation=1.0 if signals.is_distance_based(clf) else 0.3,
+    )
