@@ -1,0 +1,186 @@
+"""Operations on BFV ciphertexts, with the evaluation keys only.
+
+The engine is what an aggregator can do: multiply, add, rotate, mask, flood. It cannot decrypt.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .messages import DamagedMessageError
+from .parameters import Parameters, context_of, import_seal
+
+SPARE_BITS = 3  # noise budget that flooding leaves to the asker's decryption
+_PREFIX = 113  # bytes before the coefficients in an uncompressed SEAL 4 ciphertext
+
+
+def random_nonzero(modulus: int, size: int) -> NDArray[np.uint64]:
+    """Uniform integers of 1..modulus−1 from the operating system's generator, by rejection."""
+    bits = (modulus - 1).bit_length()
+    found = np.empty(0, dtype=np.uint64)
+    while len(found) < size:
+        words = np.frombuffer(secrets.token_bytes(8 * 2 * size), dtype=np.uint64) >> np.uint64(
+            64 - bits
+        )
+        found = np.concatenate([found, words[(words > 0) & (words < modulus)]])
+    return found[:size]
+
+
+def load_ciphertext(context: Any, data: bytes) -> Any:
+    """Read a ciphertext; SEAL checks that it belongs to the parameters."""
+    ciphertext = import_seal().Ciphertext()
+    try:
+        ciphertext.load_bytes(context, data)
+    except (RuntimeError, ValueError) as error:
+        raise DamagedMessageError(
+            f"a ciphertext cannot be read under these parameters: {error}"
+        ) from error
+    return ciphertext
+
+
+class Engine:
+    """Evaluator with keys.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    keys : sequence of bytes
+        Public key (to re-randomise results), relinearisation keys and rotation keys.
+    """
+
+    def __init__(self, parameters: Parameters, keys: Sequence[bytes]) -> None:
+        seal = import_seal()
+        self.parameters = parameters
+        self.context = context_of(parameters)
+        public, relinearisation, rotation = keys
+        self._evaluator = seal.Evaluator(self.context)
+        self._encoder = seal.BatchEncoder(self.context)
+        self._encryptor = seal.Encryptor(self.context, self.context.from_public_str(public))
+        self._relinearisation = self.context.from_relin_str(relinearisation)
+        self._rotation = self.context.from_galois_str(rotation)
+
+    @cached_property
+    def _levels(self) -> dict[int, Any]:
+        """Number of primes → SEAL's identifier of that level."""
+        levels, data = {}, self.context.first_context_data()
+        while data is not None:
+            levels[data.chain_index() + 1] = data.parms_id()
+            data = data.next_context_data()
+        return levels
+
+    def load(self, data: bytes) -> Any:
+        """Bytes to ciphertext."""
+        return load_ciphertext(self.context, data)
+
+    def multiply(self, left: Any, right: Any) -> Any:
+        """Product, back to two polynomials."""
+        product = self._evaluator.multiply(left, right)
+        return self._evaluator.relinearize(product, self._relinearisation)
+
+    def product(self, factors: Sequence[Any], remaining: int) -> Any:
+        """Product by a tree of depth ⌈log₂ n⌉ that ends with `remaining` levels to go."""
+        row = list(factors)
+        depth = (len(row) - 1).bit_length()
+        for level in range(depth, 0, -1):
+            row = [self.at_level(factor, remaining + level) for factor in row]
+            pairs = [self.multiply(a, b) for a, b in zip(row[::2], row[1::2], strict=False)]
+            row = pairs + row[len(row) & ~1 :]
+        return self.at_level(row[0], remaining)
+
+    def add(self, terms: Sequence[Any]) -> Any:
+        """Sum."""
+        return self._evaluator.add_many(list(terms))
+
+    def subtract(self, left: Any, right: Any) -> Any:
+        """Difference."""
+        return self._evaluator.sub(left, right)
+
+    def one_minus(self, ciphertext: Any) -> Any:
+        """1 − x in every slot."""
+        one = self._encoder.encode(np.ones(self.parameters.degree, dtype=np.uint64))
+        return self._evaluator.add_plain(self._evaluator.negate(ciphertext), one)
+
+    def rotate(self, ciphertext: Any, steps: int) -> Any:
+        """Move slot i + steps of each row to slot i, cyclically."""
+        return self._evaluator.rotate_rows(ciphertext, steps, self._rotation)
+
+    def cyclic_sum(self, ciphertext: Any, stride: int, count: int) -> Any:
+        """Sum of the `count` rotations by multiples of `stride` (count · stride = one row)."""
+        while count > 1:
+            count //= 2
+            ciphertext = self.add([ciphertext, self.rotate(ciphertext, stride * count)])
+        return ciphertext
+
+    def at_level(self, ciphertext: Any, remaining: int) -> Any:
+        """Drop the primes that are not needed any more with `remaining` levels to go."""
+        primes = self.parameters.primes_for(remaining)
+        if ciphertext.coeff_modulus_size() <= primes:
+            return ciphertext
+        return self._evaluator.mod_switch_to(ciphertext, self._levels[primes])
+
+    def mask(self, ciphertext: Any, positions: NDArray[np.bool_]) -> Any:
+        """Multiply by fresh uniform non-zero numbers at `positions`, by zero elsewhere."""
+        values = np.zeros(self.parameters.degree, dtype=np.uint64)
+        values[positions] = random_nonzero(self.parameters.plain_modulus, int(positions.sum()))
+        return self._evaluator.multiply_plain(ciphertext, self._encoder.encode(values))
+
+    def seal_result(self, ciphertext: Any) -> bytes:
+        """Re-randomise, flood the noise, shrink to one prime: only the slots are left to read."""
+        zero = self._encryptor.encrypt_zero(ciphertext.parms_id())
+        fresh = self._evaluator.add(ciphertext, zero)
+        flooded = self.load(self._flood(fresh))
+        return bytes(self._evaluator.mod_switch_to(flooded, self._levels[1]).to_string())
+
+    def _flood(self, ciphertext: Any) -> bytes:
+        """Add a uniform integer e with |e| < 2^B to every coefficient of the constant polynomial.
+
+        Decryption reads Δm + v + e. B leaves `SPARE_BITS` of noise budget; the noise v of the
+        circuit is FLOOD_BITS smaller (`Parameters.needed_bits`), so v changes the distribution of v
+        + e by at most N · 2^(−FLOOD_BITS) in statistical distance.
+        """
+        data = self.context.get_context_data(ciphertext.parms_id())
+        moduli = [modulus.value() for modulus in data.parms().coeff_modulus()]
+        degree, plain = self.parameters.degree, self.parameters.plain_modulus
+        bits = data.total_coeff_modulus_bit_count() - plain.bit_length() - SPARE_BITS - 1
+        message = bytearray(ciphertext.to_string())
+        if len(message) != _PREFIX + 2 * len(moduli) * degree * 8:
+            raise DamagedMessageError(
+                "unknown ciphertext layout: this SEAL version cannot be flooded"
+            )
+        shape = (len(moduli), degree)
+        constant = np.frombuffer(
+            message, np.uint64, count=len(moduli) * degree, offset=_PREFIX
+        ).reshape(shape)
+        width = bits // 8 + 1
+        stream = secrets.token_bytes(width * degree)
+        drop, centre = 8 * width - (bits + 1), 1 << bits
+        noise = [
+            (int.from_bytes(stream[i : i + width], "big") >> drop) - centre
+            for i in range(0, width * degree, width)
+        ]
+        for row, modulus in zip(constant, moduli, strict=True):
+            residues = np.array([e % modulus for e in noise], dtype=np.uint64)
+            row[:] = (row + residues) % np.uint64(modulus)  # both below 2⁶⁰: no overflow
+        return bytes(message)
+
+
+_ENGINES: dict[tuple[Parameters, str], Engine] = {}
+
+
+def run_in_worker(
+    parameters: Parameters, key_id: str, path: str, task: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """Call ``task(engine, *args)`` in a worker process, which reads the keys once per key set."""
+    name = (parameters, key_id)
+    if name not in _ENGINES:
+        _ENGINES.clear()
+        parts = [(Path(path) / str(index)).read_bytes() for index in range(3)]
+        _ENGINES[name] = Engine(parameters, parts)
+    return task(_ENGINES[name], *args)
