@@ -25,12 +25,14 @@ class NearestRow(ClassifierMixin, BaseEstimator):
 class NoisyMeans(ClassifierMixin, BaseEstimator):
     """Nearest class mean of rows in [0, 1]^p, each entry with Laplace(1/ε) noise: ε per entry.
 
-    ``scale`` multiplies the noise (0.5 is broken), ``keep_rows`` leaves the raw rows inside.
+    ``means=False`` keeps every noisy row instead of their means. ``scale`` multiplies the noise
+    (0.5 is broken), ``keep_rows`` leaves the raw rows inside.
     """
 
-    def __init__(self, *, epsilon=1.0, scale=1.0, keep_rows=False, random_state=None):
+    def __init__(self, *, epsilon=1.0, scale=1.0, means=False, keep_rows=False, random_state=None):
         self.epsilon = epsilon
         self.scale = scale
+        self.means = means
         self.keep_rows = keep_rows
         self.random_state = random_state
 
@@ -39,7 +41,11 @@ class NoisyMeans(ClassifierMixin, BaseEstimator):
         noisy = np.clip(X, 0, 1) + rng.laplace(0, self.scale / self.epsilon, np.shape(X))
         self.classes_ = np.unique(y)
         rows = np.asarray(X) if self.keep_rows else noisy
-        self.inner_ = NearestRow().fit(rows, y)
+        labels = np.asarray(y)
+        if self.means:
+            rows = np.stack([rows[labels == c].mean(axis=0) for c in self.classes_])
+            labels = self.classes_
+        self.inner_ = NearestRow().fit(rows, labels)
         return self
 
     def distances(self, X):

@@ -18,10 +18,10 @@ from permea.audit.attacks import METRICS
 
 @pytest.fixture(scope="module")
 def remembered():
-    X, y = noisy_classes()
-    clf = NearestRow().fit(X[:600], y[:600])
+    X, y = noisy_classes(800, 12)
+    clf = NearestRow().fit(X[:400], y[:400])
     return audit.attack(
-        clf, X[:600], y[:600], X[600:], y[600:], n_shadows=8, hidden_columns=[0], random_state=1
+        clf, X[:400], y[:400], X[400:], y[400:], n_shadows=8, hidden_columns=[0], random_state=1
     )
 
 
@@ -39,9 +39,9 @@ def test_nearest_row_tells_a_hidden_column_and_scores_high(remembered):
 
 
 def test_scikit_learns_nearest_neighbour_is_caught_where_the_attack_applies():
-    X, y = noisy_classes()
-    clf = KNeighborsClassifier(1).fit(X[:600], y[:600])
-    report = audit.attack(clf, X[:600], y[:600], X[600:], y[600:], n_shadows=8)
+    X, y = noisy_classes(800, 12)
+    clf = KNeighborsClassifier(1).fit(X[:400], y[:400])
+    report = audit.attack(clf, X[:400], y[:400], X[400:], y[400:], n_shadows=8)
     blind = {result.name for result in report.attacks if not result.applies}
     # Its probabilities are 0 and 1 for every row: what ignores the label has nothing to read.
     assert blind == {"confidence", "entropy", "distance"}

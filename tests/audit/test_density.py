@@ -95,6 +95,35 @@ def test_counting_on_a_grid_agrees_with_the_plain_formula():
     assert fitted.value == pytest.approx((2 * h @ theta - theta @ H @ theta) / s, rel=1e-2)
 
 
+# The LSDD drift detector of alibi-detect 0.13.0 (TensorFlow, float64) on the samples below, with 12
+# of its reference rows as centres, a width of 0.8 reference deviations and its own choice of λ; its
+# statistic was divided by √π σ, which it leaves out. Per shift: centres, λ, value.
+PEER = {
+    0.5: ([273, 432, 913, 152, 847, 464, 82, 693, 486, 868, 180, 337], 1 / 16, 0.02159329380),
+    1.0: ([743, 744, 400, 844, 769, 344, 67, 800, 788, 596, 879, 180], 1 / 16, 0.10203442592),
+    2.0: ([811, 434, 778, 706, 64, 391, 615, 717, 768, 340, 396, 881], 1 / 4, 0.19692260215),
+}
+
+
+@pytest.mark.parametrize("shift", PEER)
+def test_agrees_with_a_public_implementation_on_the_same_samples(shift):
+    rows, penalty, expected = PEER[shift]
+    rng = np.random.default_rng(2013)
+    a, b = rng.normal(0, 1, 1000), rng.normal(shift, 1, 1000)
+    effective = np.delete(a, rows)  # the detector sets its centres aside
+    scale = fit_density_difference(effective, b).scale[0]
+    width = 0.8 * a.std() / scale
+    value = density_difference(
+        effective,
+        b,
+        centers=a[rows],
+        widths=[width],
+        # λ there belongs to a kernel matrix without the factor √π σ.
+        penalties=[penalty * np.sqrt(np.pi) * width],
+    )
+    assert value == pytest.approx(expected, rel=2e-3)
+
+
 def test_constant_samples_and_a_point_mass():
     assert density_difference(np.ones(50), np.ones(60)) == pytest.approx(0.0, abs=1e-12)
     spread = np.random.default_rng(0).exponential(size=500)

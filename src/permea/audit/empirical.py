@@ -163,15 +163,14 @@ def empirical_epsilon(
     150 canaries)
     """
     _check(method, unit, neighbours)
-    rng = np.random.default_rng(random_state)
+    rng = _coin_source(random_state)
     measure = signals.sharpest_signal if score is None else score
-    build = make_classifier if not hasattr(make_classifier, "fit") else None
     rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
     count = canaries if method == "one-run" else 1
     base, versions = _canaries(rows, labels, count, unit, neighbours, domain, rng)
 
     def train_and_score(coins: NDArray[np.bool_]) -> Array:
-        model = build() if build is not None else clone(make_classifier)
+        model = _new_model(make_classifier)
         data, target = _planted(rows[base], labels[base], versions, coins)
         return _score(measure, model.fit(data, target), versions)
 
@@ -248,7 +247,7 @@ def release_epsilon(
     _check(method, unit, "replace")
     low = np.broadcast_to(np.asarray(domain[0], dtype=np.float64), (n_columns,))
     width = np.broadcast_to(np.asarray(domain[1], dtype=np.float64), (n_columns,)) - low
-    rng = np.random.default_rng(random_state)
+    rng = _coin_source(random_state)
 
     def observe(coins: Array) -> Array:
         values = low + width * (coins + overshoot * (2.0 * coins - 1.0))
@@ -276,6 +275,17 @@ def release_epsilon(
         epsilon = multi_run_epsilon(*sides, tradeoff=tradeoff, delta=delta, confidence=confidence)
         trials = 2 * (canaries // 2)
     return EmpiricalEpsilon(epsilon, delta, unit, "replace", confidence, method, trials, note)
+
+
+def _coin_source(random_state: int | None) -> np.random.Generator:
+    """Give a stream of its own: coins drawn like a mechanism's equally seeded noise would lie."""
+    return np.random.default_rng(None if random_state is None else [random_state, 0xC0175])
+
+
+def _new_model(make_classifier: Any) -> Any:
+    if isinstance(make_classifier, type) or not hasattr(make_classifier, "fit"):
+        return make_classifier()
+    return clone(make_classifier)
 
 
 def _walk(runs: int, planted: bool) -> Any:

@@ -69,8 +69,10 @@ def auc_interval(value: float, n: int, m: int, *, confidence: float = 0.95) -> I
         variance = theta * (1 - theta) * growth / (n * m)
         return (value - theta) ** 2 - z**2 * variance
 
-    low = 0.0 if value <= 0 else float(brentq(excess, 0.0, value))
-    high = 1.0 if value >= 1 else float(brentq(excess, value, 1.0))
+    # At 0 and 1 the variance vanishes, so the ends themselves are roots that are not meant.
+    tiny = 1e-9
+    low = 0.0 if value <= tiny else float(brentq(excess, 0.0, min(value, 1.0 - tiny)))
+    high = 1.0 if value >= 1.0 - tiny else float(brentq(excess, max(value, tiny), 1.0))
     return low, high
 
 
@@ -79,8 +81,8 @@ def roc(member: ArrayLike, outside: ArrayLike) -> tuple[Array, Array]:
     a = np.sort(np.asarray(member, dtype=np.float64))
     b = np.sort(np.asarray(outside, dtype=np.float64))
     thresholds = np.unique(np.concatenate([a, b]))[::-1]
-    true = 1.0 - np.searchsorted(a, thresholds, side="left") / len(a)
-    false = 1.0 - np.searchsorted(b, thresholds, side="left") / len(b)
+    true = (len(a) - np.searchsorted(a, thresholds, side="left")) / len(a)
+    false = (len(b) - np.searchsorted(b, thresholds, side="left")) / len(b)
     return np.concatenate([[0.0], false]), np.concatenate([[0.0], true])
 
 

@@ -189,7 +189,7 @@ def make_attacker(kind: str, seed: int) -> Any:
     if kind == "network":
         return make_pipeline(
             StandardScaler(),
-            MLPClassifier((32,), alpha=1e-3, early_stopping=True, max_iter=100, random_state=seed),
+            MLPClassifier((32,), solver="lbfgs", alpha=0.1, max_iter=200, random_state=seed),
         )
     raise ValueError(f"Unknown attacker {kind!r}; expected one of {', '.join(ATTACKERS)}.")
 
