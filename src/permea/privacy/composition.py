@@ -94,7 +94,7 @@ def tight_epsilon(losses: Iterable[Loss], delta: float) -> float:
     >>> round(tight_epsilon([Loss("laplace", 0.1, 784)], 0.0), 9)
     78.4
     """
-    losses = tuple(sorted(losses))
+    losses = _merged(losses)
     left = delta - failure(losses)
     simple = simple_epsilon(losses)
     if not losses:
@@ -109,6 +109,15 @@ def tight_epsilon(losses: Iterable[Loss], delta: float) -> float:
     kinds = tuple((loss.kind, _pair_width(loss), loss.times) for loss in losses)
     composed = _compose(kinds).get_epsilon_for_delta(left * math.exp(-slack) - _ROUNDING)
     return min(simple, float(composed) + 2.0 * slack)
+
+
+def _merged(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """Count equal mechanisms together, in a fixed order."""
+    counts: dict[Loss, int] = {}
+    for loss in losses:
+        single = loss._replace(times=1)
+        counts[single] = counts.get(single, 0) + loss.times
+    return tuple(sorted(loss._replace(times=times) for loss, times in counts.items()))
 
 
 def _pair_width(loss: Loss) -> float:

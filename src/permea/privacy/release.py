@@ -30,6 +30,7 @@ from permea.privacy.units import Privacy
 Floats = NDArray[np.floating[Any]]
 
 _NORM_SLACK = 1e-9  # rounding of a computed norm, far above what doubles lose over a row
+_MAX_STEPS = 2**48  # up to here doubles place a value within a small part of a grid step
 _MAX_LOSSES = 12  # different columns are grouped into at most this many kinds of loss
 
 
@@ -95,7 +96,7 @@ class Plan:
             return np.clip(np.rint(scaled).astype(np.int64), 0, self.ceiling)
         order = 2 if self.privacy.mechanism == "gaussian" else 1
         norm = np.linalg.norm(scaled, ord=order, axis=1, keepdims=True)
-        scaled *= np.minimum(1.0, self.privacy.steps / np.maximum(norm, 1e-300))
+        scaled *= self.privacy.steps / np.maximum(norm, self.privacy.steps)
         return np.trunc(scaled).astype(np.int64)  # towards the origin: no norm grows
 
 
@@ -107,9 +108,14 @@ def plan(privacy: Privacy, n_columns: int) -> Plan:
     >>> plan(Privacy(epsilon=1, domain=(0, 1)), 3).noise.expected_magnitude()
     1.0
     """
-    if privacy.unit == "entry":
-        return _plan_entry(privacy, n_columns)
-    return _plan_record(privacy, n_columns)
+    make = _plan_entry if privacy.unit == "entry" else _plan_record
+    made = make(privacy, n_columns)
+    if made.ceiling.max() > _MAX_STEPS:
+        raise ValueError(
+            "The domain is too wide for its grid: more than 2**48 steps. Use a smaller "
+            "`resolution`, a larger `bound` or `clip_norm`, or a narrower domain."
+        )
+    return made
 
 
 def _plan_entry(privacy: Privacy, p: int) -> Plan:
