@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from .base import EvaluationKey, Keys, PublicKey, Scheme, SecretKey
@@ -208,6 +207,8 @@ class BFV(Scheme):
         if self.n_jobs == 1:
             yield lambda task, calls: [task(engine, *args) for args in calls]
             return
+        from joblib import Parallel, delayed
+
         with tempfile.TemporaryDirectory(prefix="permea-") as folder:
             for index, part in enumerate(key.parts):
                 (Path(folder) / str(index)).write_bytes(part)
