@@ -28,7 +28,7 @@ test-slow: $(READY)  ## the tests that need real data or long statistics
 	@$(PY) -m pytest -m slow
 
 bench: $(READY)  ## the benchmarks, one after the other (hours for the full set)
-	@$(PY) -m benchmarks
+	@$(PY) -m benchmarks run --all
 
 docs: $(READY)  ## build the documentation, warnings are errors
 	@$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -257,7 +257,7 @@ def _build(node: dict[str, Any], tensors: dict[str, NDArray[Any]], path: Path) -
         )
     if "plain" in node:
         return kind.from_dict(node["plain"])  # type: ignore[attr-defined]
-    built = kind.__new__(kind)
+    built = object.__new__(kind)
     state = {key: _decode(item, tensors, path) for key, item in node["state"].items()}
     vars(built).update(state)
     return built

@@ -1,0 +1,1 @@
+"""Experiments and speed figures, runnable one by one: ``python -m benchmarks list``."""

@@ -1,0 +1,37 @@
+"""Sphinx configuration."""
+
+import os
+
+from permea import __version__
+
+os.environ["PERMEA_PROGRESS"] = "0"
+
+project = "permea"
+copyright = "the permea authors"
+release = version = __version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "gallery", "auto_gallery/**/*.ipynb", "auto_gallery/**/*.py"]
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 3
+autosummary_generate = True
+numpydoc_show_class_members = False
+templates_path = ["_templates"]
+html_theme = "furo"
+html_title = f"permea {version}"
+html_theme_options = {"footer_icons": []}
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "filename_pattern": "/plot_",
+    "download_all_examples": False,
+    "show_memory": False,
+    "abort_on_example_error": True,
+}
