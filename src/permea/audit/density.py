@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 #: Kernel widths and penalties tried, for data scaled to unit spread in every coordinate.
 WIDTHS: tuple[float, ...] = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
 PENALTIES: tuple[float, ...] = tuple(np.logspace(-6, 1, 15))
-_BINS_PER_WIDTH = 20
+_BINS_PER_WIDTH = 100
 _CHUNK_ENTRIES = 4_000_000
 
 
@@ -124,7 +124,7 @@ def fit_density_difference(
 
     Width and penalty are those of the smallest cross-validated loss
     ``θᵀHθ − 2 h_heldoutᵀθ``. One eigendecomposition of H per width serves every penalty and fold.
-    In one dimension the samples are counted on a grid of a twentieth of the smallest width, so the
+    In one dimension the samples are counted on a grid of a hundredth of the smallest width, so the
     cost does not grow with their number.
 
     Parameters
