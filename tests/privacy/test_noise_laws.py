@@ -171,6 +171,15 @@ def test_staircase_beats_laplace_and_keeps_epsilon():
         assert np.abs(np.log(density[keep] / moved[keep])).max() <= epsilon * (1 + 1e-3) + 1e-3
 
 
+def test_extreme_promises_are_finite():
+    for epsilon in (1e-6, 5000.0):
+        for noise in (OptimalNoise(epsilon), StaircaseNoise(epsilon), GaussianNoise(epsilon, 1e-6)):
+            assert 0 <= noise.expected_magnitude() < math.inf
+            assert np.isfinite(
+                noise.randomise(np.zeros(10), random_state=0, resolution=2**20)
+            ).all()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -264,7 +264,8 @@ class StaircaseNoise(Noise):
 
     def expected_magnitude(self) -> float:
         """``E|v| = d exp(ε/2) / (exp(ε) - 1) = d / (2 sinh(ε/2))``."""
-        return self.bound / (2.0 * math.sinh(0.5 * self.epsilon))
+        half = math.exp(-0.5 * self.epsilon)  # written so that a large ε does not overflow
+        return self.bound * half / -math.expm1(-self.epsilon)
 
     def variance(self) -> float:
         """Second moment: a geometric stage plus a position inside the stair."""
