@@ -48,16 +48,22 @@ def import_fhe() -> Any:
         ) from error
 
 
+def positive(fhe: Any, largest: int) -> Any:
+    """Table of [count > 0] for counts up to `largest`; tables have 2ⁿ entries."""
+    return fhe.LookupTable([0] + [1] * (2 ** largest.bit_length() - 1))
+
+
 def elimination(fhe: Any, n_parties: int, n_classes: int, bits: int) -> Callable[..., Any]:
     """Circuit of one query; argument i holds party i's bit planes, shape (bits, classes)."""
-    some = fhe.LookupTable([0] + [1] * (n_parties * n_classes))
-    none = fhe.LookupTable([1] + [0] * n_classes)
+    some = positive(fhe, n_parties * n_classes)
+    held = positive(fhe, n_parties)
+    before = positive(fhe, n_classes)
     both = fhe.LookupTable([0, 0, 1, 0])  # index alive + (1 − bit): 2 iff alive and the bit is 0
     # index 3·hit + alive + low, low ≤ alive: without a hit all alive stay, with one those of bit 0
     stay = fhe.LookupTable([0, 1, 1, 0, 0, 1, 0, 0])
-    held = fhe.LookupTable([0] + [1] * n_parties)
 
-    def circuit(*planes: Any) -> Any:
+    def circuit(**parties: Any) -> Any:
+        planes = [parties[f"party{i}"] for i in range(n_parties)]
         alive: list[Any] = [None] * n_parties
         for bit in range(bits):
             zeros = [1 - plane[bit] for plane in planes]
@@ -76,12 +82,11 @@ def elimination(fhe: Any, n_parties: int, n_classes: int, bits: int) -> Callable
         label, seen = 0, 0
         for c in range(n_classes):  # the label is the number of classes before the first winner
             seen = seen + wins[c]
-            label = label + none[seen]
+            label = label + (1 - before[seen])
         return label
 
-    names = [
-        inspect.Parameter(f"party{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(n_parties)
-    ]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [inspect.Parameter(f"party{i}", kind) for i in range(n_parties)]
     circuit.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
     return circuit
 
@@ -97,7 +102,9 @@ def compile_circuit(n_parties: int, n_classes: int, bits: int) -> Any:
     inputs += [tuple(generator.integers(0, 2, shape) for _ in range(n_parties)) for _ in range(200)]
     names = {f"party{i}": "encrypted" for i in range(n_parties)}
     compiler = fhe.Compiler(function, names)
-    return compiler.compile(inputs, fhe.Configuration(global_p_error=ERROR_RATE))
+    return compiler.compile(
+        inputs, fhe.Configuration(global_p_error=ERROR_RATE, compress_evaluation_keys=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +134,7 @@ class TFHE(Scheme):
     def _keygen(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         circuit = self._circuit()
         client = import_fhe().Client(circuit.client.specs)
-        # explicit seeds from the operating system: without them the library's default seed is 0
+        # the library's default seed is 0: give it one from the operating system instead
         client.keygen(
             force=True, secret_seed=secrets.randbits(128), encryption_seed=secrets.randbits(128)
         )
