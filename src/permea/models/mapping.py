@@ -34,6 +34,15 @@ class Mapping(NamedTuple):
     smoothing: float  #: τ(M, σ²)
     n_iter: int  #: updates of β
 
+    def in_units(self, unit: float) -> "Mapping":
+        """The mapping whose outputs are ``unit`` times these; (1.48) holds for it as well."""
+        return self._replace(
+            coefficients=self.coefficients * self.coefficients.dtype.type(unit),
+            scale=self.scale * unit**2,
+            precision=self.precision / unit**2,
+            smoothing=self.smoothing * unit**2,
+        )
+
     def inducing_inputs(self) -> Array:
         """Inducing points in the units of the inputs; zero where an input never varied."""
         inputs = np.zeros_like(self.points)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea.models.base import Array, row_norms
 from permea.models.encoding import Encoding, ShrunkWarning, principal_encoding
-from permea.models.mapping import Mapping, learn_precision_mapping
+from permea.models.mapping import Mapping, learn_precision_mapping, mean_variance
 from permea.models.membership_gamma import learn_gamma_mapping
 
 _FLOATS = [np.float64, np.float32]
@@ -24,7 +24,7 @@ _LEARNING_CONSTRAINTS: dict[str, list[Any]] = {
     ],
     "disturbance": [StrOptions({"precision", "gamma"})],
     "inducing": [StrOptions({"kmeans", "pivots"})],
-    "center": ["boolean"],
+    "standardize": ["boolean"],
     "nu": [Interval(Real, 2, None, closed="neither")],
     "kappa": [Interval(Real, 0, None, closed="neither")],
     "input_variance": [Interval(Real, 0, None, closed="left")],
@@ -58,21 +58,34 @@ class _MappingParameters(BaseEstimator):  # type: ignore[misc]
     max_inducing: float | int
     disturbance: str
     inducing: str
-    center: bool
+    standardize: bool
     nu: float
     kappa: float
     input_variance: float
     tol: float
     max_iter: int
 
+    def _learn_outputs(self, X: Array, Y: Array, limit: int) -> tuple[Mapping, Array]:
+        """Learn the mapping from ``X`` to ``Y`` minus an offset; returns both."""
+        if not self.standardize:
+            return self._learn_mapping(X, Y, limit), np.zeros(Y.shape[1], Y.dtype)
+        offset = np.asarray(Y.mean(axis=0, dtype=np.float64), Y.dtype)
+        centred = Y - offset
+        unit = math.sqrt(mean_variance(centred))
+        if unit <= float(np.finfo(Y.dtype).eps) * float(np.abs(offset).max(initial=0.0)):
+            return self._learn_mapping(X, np.zeros_like(Y), limit), offset
+        scaled = centred / Y.dtype.type(unit)
+        return self._learn_mapping(X, scaled, limit).in_units(unit), offset
+
     def _learn_mapping(self, X: Array, Y: Array, limit: int) -> Mapping:
         if self.disturbance == "gamma":
+            unit = np.var(X, axis=0) if self.standardize else 1.0
             return learn_gamma_mapping(
                 X,
                 Y,
                 n_inducing=limit,
                 nu=self.nu,
-                input_variance=self.input_variance,
+                input_variance=self.input_variance * unit,
                 inducing=self.inducing,
                 tol=self.tol,
                 max_iter=self.max_iter,
@@ -114,15 +127,17 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
     inducing : {"kmeans", "pivots"}, default="kmeans"
         Inducing points are centroids of k-means in the kernel's own metric (001 eq. 1.51), or
         training rows picked by a pivoted Cholesky factorisation.
-    center : bool, default=True
-        Model the outputs minus their mean, so that the fit moves along when all outputs move.
-        False is the zero-mean model of 001.
+    standardize : bool, default=True
+        Model the outputs minus their mean, in units of their standard deviation (one number for
+        all outputs), so that neither an offset nor the unit of the outputs matters. False models
+        them as they are, which is what 000 and 001 do with data between 0 and 1.
     nu : float, default=2.1
         Degrees of freedom ν > 2 (001 eq. 1.52). May be infinite.
     kappa : float, default=0.1
         Smallest smoothing level κ; "precision" only.
     input_variance : float, default=0.01
-        Variance σx² of every input; "gamma" only (000 Def. 5).
+        Variance σx² of every input; "gamma" only (000 Def. 5). With ``standardize`` it counts in
+        units of the variance that the input has in the training rows.
     tol : float, default=1e-6
         The iteration ends when β changes by less than this share of itself.
     max_iter : int, default=1000
@@ -168,7 +183,7 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         max_inducing: float | int = 0.5,
         disturbance: str = "precision",
         inducing: str = "kmeans",
-        center: bool = True,
+        standardize: bool = True,
         nu: float = 2.1,
         kappa: float = 0.1,
         input_variance: float = 0.01,
@@ -178,7 +193,7 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         self.max_inducing = max_inducing
         self.disturbance = disturbance
         self.inducing = inducing
-        self.center = center
+        self.standardize = standardize
         self.nu = nu
         self.kappa = kappa
         self.input_variance = input_variance
@@ -205,11 +220,10 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         Y = np.asarray(y, dtype=X.dtype)
         self._one_output = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
-        self.output_mean_ = Y.mean(axis=0) if self.center else np.zeros(Y.shape[1], X.dtype)
         # Kernels see differences only: centred inputs keep the digits that differ.
         self.input_mean_ = X.mean(axis=0)
         limit = largest_count(self.max_inducing, len(X))
-        self.mapping_ = self._learn_mapping(X - self.input_mean_, Y - self.output_mean_, limit)
+        self.mapping_, self.offset_ = self._learn_outputs(X - self.input_mean_, Y, limit)
         self.n_iter_ = self.mapping_.n_iter
         self.scale_ = self.mapping_.scale
         self.smoothing_ = self.mapping_.smoothing
@@ -246,12 +260,12 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         -------
         ndarray of shape (m,) or (m, p)
             Outputs. Far from all training inputs they tend to the mean of the training outputs,
-            or to zero with ``center=False``.
+            or to zero with ``standardize=False``.
         """
         check_is_fitted(self, "mapping_")
         X = validate_data(self, X, dtype=_FLOATS, reset=False)
         X = np.asarray(X, dtype=self.input_mean_.dtype)
-        outputs = self.mapping_(X - self.input_mean_) + self.output_mean_
+        outputs = self.mapping_(X - self.input_mean_) + self.offset_
         return np.asarray(outputs[:, 0] if self._one_output else outputs)
 
     def __sklearn_tags__(self) -> Any:
@@ -277,7 +291,7 @@ class MembershipAutoencoder(_MappingParameters):
     ----------
     n_components : int, default=20
         Subspace dimension n. It shrinks, with a warning, to what the rows can carry.
-    max_inducing, disturbance, inducing, center, nu, kappa, input_variance, tol, max_iter
+    max_inducing, disturbance, inducing, standardize, nu, kappa, input_variance, tol, max_iter
         See `MembershipMapping`.
 
     Attributes
@@ -326,7 +340,7 @@ class MembershipAutoencoder(_MappingParameters):
         max_inducing: float | int = 0.5,
         disturbance: str = "precision",
         inducing: str = "kmeans",
-        center: bool = True,
+        standardize: bool = True,
         nu: float = 2.1,
         kappa: float = 0.1,
         input_variance: float = 0.01,
@@ -337,7 +351,7 @@ class MembershipAutoencoder(_MappingParameters):
         self.max_inducing = max_inducing
         self.disturbance = disturbance
         self.inducing = inducing
-        self.center = center
+        self.standardize = standardize
         self.nu = nu
         self.kappa = kappa
         self.input_variance = input_variance
@@ -388,10 +402,7 @@ class MembershipAutoencoder(_MappingParameters):
         """Learn the mapping from the codes of ``source`` to the rows of ``Y``."""
         self.encoding_ = encoding
         targets = Y[:, encoding.active]
-        self.offset_ = encoding.mean[encoding.active]
-        if not self.center:
-            self.offset_ = np.zeros_like(self.offset_)
-        self.mapping_ = self._learn_mapping(self._codes(source), targets - self.offset_, limit)
+        self.mapping_, self.offset_ = self._learn_outputs(self._codes(source), targets, limit)
         self.n_components_ = encoding.n_components
         self.n_inducing_ = self.mapping_.points.shape[0]
         self.scale_ = self.mapping_.scale

@@ -122,6 +122,7 @@ class GammaSystem:
         C = solve_triangular(self.factor, kernel.Psi.T @ Y, lower=True, check_finite=False)
         self.path = RidgePath(H, C)
         self.energy = float(np.einsum("ij,ij->", Y, Y, dtype=np.float64))
+        self.rounding = float(np.finfo(np.float64).eps) * max(self.energy, Y.size, 1)
 
     def objective(self, precision: float) -> float:
         """O of 000 eq. (96).
@@ -130,7 +131,8 @@ class GammaSystem:
         """
         strength = max(1 / precision, self.path.floor)
         value = self.energy - self.path.inner(strength)
-        return max(value - strength * self.path.squared_norm(strength), 0.0)
+        value -= strength * self.path.squared_norm(strength)
+        return float(max(value, self.rounding))
 
     def coefficients(self, precision: float) -> Array:
         """α of 000 eq. (89)."""
@@ -144,7 +146,7 @@ def learn_gamma_mapping(
     *,
     n_inducing: int,
     nu: float = 2.1,
-    input_variance: float = 0.01,
+    input_variance: float | Array = 0.01,
     inducing: str = "kmeans",
     tol: float = 1e-6,
     max_iter: int = 1000,
@@ -159,7 +161,7 @@ def learn_gamma_mapping(
         Number M of inducing points; fewer where the inputs have fewer distinct values.
     nu : float
         Degrees of freedom ν, may be infinite.
-    input_variance : float
+    input_variance : float or ndarray of shape (n,)
         σx², the variance of every input.
     inducing : {"kmeans", "pivots"}
     tol : float
@@ -185,7 +187,7 @@ def learn_gamma_mapping(
     if inducing == "kmeans":
         points, _ = k_means(scaled, points)
     # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
-    spread = scales**2 * X.dtype.type(input_variance)
+    spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
     kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)
     system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu)
 

@@ -1,0 +1,282 @@
+"""The formulas of 000 and 001, each against the same quantity computed the long way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import dblquad, quad
+from scipy.stats import multivariate_t, norm
+
+from permea.models.inducing import find_inducing, gaussian_kernel, unit_range_scales
+from permea.models.mapping import learn_precision_mapping, mean_variance
+from permea.models.membership_gamma import (
+    AveragedKernel,
+    Gammas,
+    GammaSystem,
+    averaged_weights,
+    learn_gamma_mapping,
+)
+from permea.models.student_t import log_integral, log_membership
+
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)
+INVERSE = np.linalg.inv  # the long way, for small and well conditioned matrices only
+
+
+def problem(seed, N=30, n=3, p=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, n)) * np.array([1.0, 10.0, 0.1])[:n]
+    Y = np.column_stack([np.sin(X[:, 0]), X.sum(axis=1)])[:, :p]
+    return X, Y + 0.1 * rng.normal(size=Y.shape)
+
+
+class LongWay:
+    """001 equations (4.89), (4.90) and (4.105) with explicit inverses."""
+
+    def __init__(self, mapping, X, nu):
+        self.mapping = mapping
+        self.x, self.a = X * mapping.scales, mapping.points
+        self.Kaa = mapping.scale * gaussian_kernel(self.a, self.a)
+        self.Kxa = mapping.scale * gaussian_kernel(self.x, self.a)
+        trace = mapping.scale * len(X) - np.trace(INVERSE(self.Kaa) @ self.Kxa.T @ self.Kxa)
+        self.tau = trace / (nu + len(self.a) - 2)
+
+    def posterior_mean_output(self, Y):
+        beta, inverse = self.mapping.precision, INVERSE(self.Kaa)
+        K_hat = INVERSE(
+            inverse + beta * inverse @ self.Kxa.T @ self.Kxa @ inverse + beta * self.tau * inverse
+        )
+        m_hat = beta * K_hat @ inverse @ self.Kxa.T @ Y
+        return self.Kxa @ inverse @ m_hat
+
+    def direct_output(self, Y):
+        middle = self.Kxa.T @ self.Kxa + self.tau * self.Kaa + self.Kaa / self.mapping.precision
+        return self.Kxa @ np.linalg.solve(middle, self.Kxa.T @ Y)
+
+
+@given(seed=st.integers(0, 10_000), kappa=st.sampled_from([0.03, 0.1, 0.5]))
+@SETTINGS
+def test_prediction_is_the_posterior_mean_of_appendix_4_3(seed, kappa):
+    X, Y = problem(seed)
+    mapping = learn_precision_mapping(X, Y, limit=15, kappa=kappa)
+    long_way = LongWay(mapping, X, nu=2.1)
+    assert mapping.smoothing == pytest.approx(long_way.tau, rel=1e-6)
+    np.testing.assert_allclose(mapping(X), long_way.posterior_mean_output(Y), atol=1e-6)
+    np.testing.assert_allclose(mapping(X), long_way.direct_output(Y), atol=1e-6)
+
+
+@given(seed=st.integers(0, 10_000))
+@SETTINGS
+def test_precision_is_the_inverse_mean_squared_error(seed):
+    X, Y = problem(seed)
+    mapping = learn_precision_mapping(X, Y, limit=15, tol=1e-12)
+    assert 1 / mapping.precision == pytest.approx(np.mean((Y - mapping(X)) ** 2), rel=1e-6)
+
+
+def test_a_mapping_in_other_units_obeys_the_same_equations():
+    X, Y = problem(1)
+    mapping = learn_precision_mapping(X, Y, limit=15).in_units(30.0)
+    long_way = LongWay(mapping, X, nu=2.1)
+    assert mapping.smoothing == pytest.approx(long_way.tau, rel=1e-6)
+    np.testing.assert_allclose(mapping(X), long_way.posterior_mean_output(30 * Y), atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+def test_scale_satisfies_the_variance_rule(factor):
+    X, Y = problem(0)
+    mapping = learn_precision_mapping(X, factor * Y, limit=15)
+    variance = np.var(factor * Y, axis=0, ddof=1).mean()
+    assert mean_variance(factor * Y) == pytest.approx(variance)
+    assert mapping.smoothing >= variance * (1 - 1e-12)
+    assert mapping.scale == 1 or mapping.smoothing == pytest.approx(variance)
+
+
+def test_weights_are_inverse_squared_ranges():
+    X = np.array([[0.0, 5.0, 1.0], [4.0, 5.0, 3.0]])
+    np.testing.assert_allclose(unit_range_scales(X) ** 2, [1 / 16, 0, 1 / 4])
+
+
+def test_smoothing_level_by_definition():
+    X, _ = problem(3)
+    found = find_inducing(X * unit_range_scales(X), 15, 0.1, 2.1, "kmeans")
+    x = X * unit_range_scales(X)
+    Kxa, Kaa = gaussian_kernel(x, found.points), gaussian_kernel(found.points, found.points)
+    expected = (len(X) - np.trace(INVERSE(Kaa) @ Kxa.T @ Kxa)) / (2.1 + len(found.points) - 2)
+    assert found.smoothing == pytest.approx(expected, rel=1e-8)
+
+
+# --- 000: averages of the kernel over uncertain inputs -------------------------------------------
+
+
+def monte_carlo_kernel(x, A, weights, variance, n_draws=200_000):
+    """Draws of k(x, a) over uncertain x for every inducing point, shape (n_draws, M)."""
+    rng = np.random.default_rng(7)
+    draws = x + np.sqrt(variance) * rng.normal(size=(n_draws, x.size))
+    return gaussian_kernel(draws * np.sqrt(weights), A * np.sqrt(weights))
+
+
+def z_scores(draws, claimed):
+    error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    return np.abs(draws.mean(axis=0) - claimed) / error
+
+
+THRESHOLD = norm.isf(0.5e-6 / 16)  # two-sided alpha = 1e-6 over at most 16 comparisons
+WEIGHTS, VARIANCE = np.array([0.5, 3.0]), 0.4
+POINTS = np.array([[0.0, 0.0], [1.0, -0.5], [-0.7, 0.8]])
+INPUT = np.array([0.3, 0.2])
+
+
+def test_psi_and_phi_are_averages_of_the_kernel():
+    kernel = AveragedKernel.of(INPUT[None], POINTS, WEIGHTS, VARIANCE)
+    draws = monte_carlo_kernel(INPUT, POINTS, WEIGHTS, VARIANCE)
+    products = (draws[:, :, None] * draws[:, None, :]).reshape(len(draws), -1)
+    assert z_scores(draws, kernel.Psi[0]).max() < THRESHOLD
+    assert z_scores(products, kernel.Phi.ravel()).max() < THRESHOLD
+    assert kernel.xi == 1
+
+
+def test_averages_without_uncertainty_would_be_noticed():
+    """Negative control: the plain kernel is not the average."""
+    kernel = AveragedKernel.of(INPUT[None], POINTS, WEIGHTS, 0.0)
+    draws = monte_carlo_kernel(INPUT, POINTS, WEIGHTS, VARIANCE)
+    assert z_scores(draws, kernel.Psi[0]).max() > THRESHOLD
+
+
+def test_phi_is_equation_155_with_index_k():
+    rng = np.random.default_rng(1)
+    X, A, w, s2 = rng.normal(size=(9, 3)), rng.normal(size=(4, 3)), np.array([0.2, 1, 2.0]), 0.3
+    expected = np.empty((4, 4))
+    for m in range(4):
+        for k in range(4):
+            near = np.exp(-0.25 * np.sum(w * (A[m] - A[k]) ** 2))
+            middle = 0.5 * (A[m] + A[k])
+            far = np.exp(-np.sum(w * (middle - X) ** 2 / (1 + 2 * w * s2), axis=1)).sum()
+            expected[m, k] = near * far / np.sqrt(np.prod(1 + 2 * w * s2))
+    np.testing.assert_allclose(AveragedKernel.of(X, A, w, s2).Phi, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-12])
+def test_certain_inputs_give_the_plain_kernel(variance):
+    X, _ = problem(2)
+    A, w = X[:6] + 0.1, unit_range_scales(X) ** 2
+    kernel = AveragedKernel.of(X, A, w, variance)
+    Kxa = gaussian_kernel(X * np.sqrt(w), A * np.sqrt(w))
+    np.testing.assert_allclose(kernel.Psi, Kxa, rtol=1e-8)
+    np.testing.assert_allclose(kernel.Phi, Kxa.T @ Kxa, rtol=1e-8)
+
+
+@pytest.mark.parametrize("nu", [2.1, 5.0, np.inf])
+def test_gamma_system_the_long_way(nu):
+    """α of (89) and O of (96) from their definitions."""
+    X, Y = problem(5)
+    w = unit_range_scales(X) ** 2
+    A = X[::4]
+    Kaa = gaussian_kernel(A * np.sqrt(w), A * np.sqrt(w))
+    kernel = AveragedKernel.of(X, A, w, 0.01)
+    system = GammaSystem(Kaa, kernel, Y, nu)
+    inverse, beta = INVERSE(Kaa), 3.7
+    t = (kernel.xi - np.trace(inverse @ kernel.Phi)) / (nu + len(A) - 2)
+    alpha = INVERSE(kernel.Phi + t * Kaa + Kaa / beta) @ kernel.Psi.T @ Y
+    m = Kaa @ alpha
+    O = sum(  # noqa: E741
+        y @ y
+        - 2 * u @ inverse @ kernel.Psi.T @ y
+        + u @ inverse @ kernel.Phi @ inverse @ u
+        + t * u @ inverse @ u
+        for y, u in zip(Y.T, m.T, strict=True)
+    )
+    assert system.smoothing == pytest.approx(t, rel=1e-6, abs=1e-12)
+    np.testing.assert_allclose(system.coefficients(beta), alpha, rtol=1e-5, atol=1e-7)
+    assert system.objective(beta) == pytest.approx(O, rel=1e-6)
+
+
+def test_infinite_degrees_of_freedom_remove_the_trace_term():
+    X, Y = problem(5)
+    mapping = learn_gamma_mapping(X, Y, n_inducing=10, nu=np.inf)
+    assert mapping.smoothing == 0
+
+
+def test_gamma_updates_are_stationary_points_of_their_objective():
+    """At convergence every update (67) to (77) reproduces itself for the final O."""
+    X, Y = problem(8)
+    w = unit_range_scales(X) ** 2
+    A = X[::3]
+    Kaa = gaussian_kernel(A * np.sqrt(w), A * np.sqrt(w))
+    system = GammaSystem(Kaa, AveragedKernel.of(X, A, w, 0.01), Y, 2.1)
+    gammas = Gammas.initial()
+    for _ in range(20_000):
+        gammas = gammas.updated(system.objective(gammas.precision), Y.size)
+    again = gammas.updated(system.objective(gammas.precision), Y.size)
+    np.testing.assert_allclose(again, gammas, rtol=1e-5)
+    assert min(gammas) > 0
+
+
+def test_averaged_prediction_is_psi_times_alpha():
+    """(98): the learned mapping predicts G(x) α with G averaged over uncertain inputs (83)."""
+    X, Y = problem(4)
+    variance = 0.05
+    mapping = learn_gamma_mapping(X, Y, n_inducing=12, input_variance=variance)
+    w = unit_range_scales(X) ** 2
+    A = mapping.inducing_inputs()
+    _, c1 = averaged_weights(w, variance)
+    Psi = AveragedKernel.of(X, A, w, variance).Psi
+    np.testing.assert_allclose(mapping(X), Psi @ (mapping.coefficients / c1), rtol=1e-9)
+
+
+# --- Student-t membership functions are consistent (000 Appendix C) ------------------------------
+
+
+KERNEL = np.array([[1.0, 0.6], [0.6, 1.5]])
+
+
+@pytest.mark.parametrize("nu", [2.5, 4.0, 12.0])
+def test_marginals_of_the_membership_function_agree(nu):
+    def joint(u, y):
+        return float(np.exp(log_membership(np.array([[y, u]]), KERNEL, nu))[0])
+
+    def single(y):
+        return float(np.exp(log_membership(np.array([[y]]), KERNEL[:1, :1], nu))[0])
+
+    normaliser = quad(single, -np.inf, np.inf)[0]
+    total = np.exp(log_integral(KERNEL, nu))
+    for y in (-1.5, 0.0, 0.7):
+        marginal = quad(joint, -np.inf, np.inf, args=(y,))[0] / total
+        assert marginal == pytest.approx(single(y) / normaliser, rel=1e-6)
+
+
+def test_a_gaussian_marginal_would_be_noticed():
+    """Negative control: the marginal keeps the tail of ν, not that of ν = ∞."""
+
+    def joint(u):
+        return float(np.exp(log_membership(np.array([[2.0, u]]), KERNEL, 2.5))[0])
+
+    marginal = quad(joint, -np.inf, np.inf)[0] / np.exp(log_integral(KERNEL, 2.5))
+    assert abs(marginal - norm.pdf(2.0)) > 0.01 * marginal
+
+
+def test_integral_of_the_membership_function():
+    nu = 6.0
+
+    def joint(u, y):
+        return float(np.exp(log_membership(np.array([[y, u]]), KERNEL, nu))[0])
+
+    total = dblquad(joint, -30, 30, -30, 30, epsabs=1e-2)[0]
+    assert np.exp(log_integral(KERNEL, nu)) == pytest.approx(total, rel=2e-3)
+
+
+def test_membership_function_is_a_t_density_up_to_its_integral():
+    nu, values = 5.0, np.random.default_rng(0).normal(size=(20, 2))
+    density = multivariate_t(shape=KERNEL * (nu - 2) / nu, df=nu).logpdf(values)
+    np.testing.assert_allclose(
+        log_membership(values, KERNEL, nu) - log_integral(KERNEL, nu), density, rtol=1e-10
+    )
+
+
+def test_infinite_degrees_of_freedom_are_gaussian():
+    values = np.random.default_rng(0).normal(size=(5, 2))
+    limit = log_membership(values, KERNEL, np.inf)
+    np.testing.assert_allclose(log_membership(values, KERNEL, 1e9), limit, rtol=1e-6)
+
+
+def test_two_degrees_of_freedom_are_refused():
+    with pytest.raises(ValueError, match="larger than 2"):
+        log_membership(np.zeros((1, 2)), KERNEL, 2.0)
