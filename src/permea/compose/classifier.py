@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from permea._parallel import batches, run_parallel
 from permea.compose.deep import ConditionallyDeep, check_depth
 from permea.compose.minimum import nearest_centre, nearest_first
-from permea.compose.wall import Wall, default_branch_size
+from permea.compose.wall import Learnable, Wall, default_branch_size
 from permea.compose.wide import Wide, fit_clone
-from permea.models.base import Array
+from permea.models.base import Array, Indices, Mask
 from permea.models.kahm import KernelAffineHullMachine
 from permea.privacy import Ledger, Privacy
 from permea.privacy.fabrication import Stop
@@ -49,6 +49,9 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     fabricate : bool, int, "discrepancy" or "original", default=False
         Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``. True is
         the default stopping rule; the others are rules of `permea.privacy.fabricate`.
+    partition_on : "noised" or "original", default="noised"
+        What k-means sees. "original" is the order of document 004 (cluster, then noise); it reads
+        raw rows a second time and voids the certificate.
     ledger : permea.privacy.Ledger, default=None
         Account that is charged before the rows are touched.
     allow_single_class : bool, default=False
@@ -97,6 +100,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             Interval(Integral, 0, None, closed="left"),
             StrOptions({"discrepancy", "original"}),
         ],
+        "partition_on": [StrOptions({"noised", "original"})],
         "ledger": [Ledger, None],
         "allow_single_class": ["boolean"],
         "n_jobs": [Integral, None],
@@ -111,6 +115,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         branch_size: int | str = "auto",
         privacy: Privacy | None = None,
         fabricate: bool | Stop = False,
+        partition_on: str = "noised",
         ledger: Ledger | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
@@ -121,6 +126,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.branch_size = branch_size
         self.privacy = privacy
         self.fabricate = fabricate
+        self.partition_on = partition_on
         self.ledger = ledger
         self.allow_single_class = allow_single_class
         self.n_jobs = n_jobs
@@ -155,7 +161,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         branch_size = self._chosen_branch_size(rows.shape[1])
         learned = self._wall(branch_size, random).pass_through(rows, labels)
         del X, rows  # from here on there is only what came through the wall
-        models = self._learn_classes(learned.data, labels, branch_size, random)
+        models = self._learn_classes(learned, labels, branch_size, random)
         self.classes_ = classes
         self.class_models_ = models
         self.certificate_ = learned.certificate
@@ -171,6 +177,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return Wall(
             privacy=self.privacy,
             fabricate=self.fabricate,
+            partition_on=self.partition_on,
             n_components=getattr(self._first_layer(), "n_components", 20),
             branch_size=branch_size,
             ledger=self.ledger,
@@ -193,7 +200,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _learn_classes(
         self,
-        X: Array,
+        learned: Learnable,
         labels: NDArray[np.intp],
         branch_size: int,
         random: np.random.RandomState,
@@ -202,13 +209,12 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         n_classes = int(labels.max()) + 1
         chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
         seeds = random.randint(np.iinfo(np.int32).max, size=n_classes)
-        rows_of = [X[labels == label] for label in range(n_classes)]
         models = [Wide(chain, branch_size=branch_size, random_state=int(seed)) for seed in seeds]
-        tasks = list(zip(models, rows_of, strict=True))
-        parts = run_parallel(Wide.split, tasks, n_jobs=self.n_jobs, desc="partition")
-        branches = [
-            (rows_of[label][rows], label) for label in range(n_classes) for rows in parts[label]
-        ]
+        parts = learned.parts
+        if parts is None:
+            tasks = [(models[c], learned.data, labels == c) for c in range(n_classes)]
+            parts = run_parallel(_split_class, tasks, n_jobs=self.n_jobs, desc="partition")
+        branches = [(learned.data[rows], c) for c in range(n_classes) for rows in parts[c]]
         fitted = run_parallel(
             fit_clone, [(chain, rows) for rows, _ in branches], n_jobs=self.n_jobs, desc="branches"
         )
@@ -297,6 +303,12 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return nearest_first(models, guess, X, np.full(X.shape[0], np.inf, X.dtype))
 
 
+def _split_class(model: Wide, rows: Array, mine: Mask) -> list[Indices]:
+    """Row numbers of each branch of one class."""
+    numbers = np.flatnonzero(mine)
+    return [numbers[part] for part in model.split(rows[numbers])]
+
+
 def matching_scores(distances: Array) -> Array:
     """Class-matching scores of 004 Def. 8 from distances of shape (m, C).
 
@@ -336,6 +348,9 @@ class KAHMClassifier(ReconstructionClassifier):
         Guarantee with which the rows are perturbed before anything else sees them.
     fabricate : bool, int, "discrepancy" or "original", default=False
         Learn from data fabricated out of the noised rows (004 Def. 15).
+    partition_on : "noised" or "original", default="noised"
+        What k-means sees. "original" is the order of document 004 (cluster, then noise); it reads
+        raw rows a second time and voids the certificate.
     ledger : permea.privacy.Ledger, default=None
         Account that is charged before the rows are touched.
     allow_single_class : bool, default=False
@@ -386,6 +401,7 @@ class KAHMClassifier(ReconstructionClassifier):
         tol: float = 1e-3,
         privacy: Privacy | None = None,
         fabricate: bool | Stop = False,
+        partition_on: str = "noised",
         ledger: Ledger | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
@@ -397,6 +413,7 @@ class KAHMClassifier(ReconstructionClassifier):
         self.branch_size = branch_size
         self.privacy = privacy
         self.fabricate = fabricate
+        self.partition_on = partition_on
         self.ledger = ledger
         self.allow_single_class = allow_single_class
         self.n_jobs = n_jobs

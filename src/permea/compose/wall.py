@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.models.base import Array
+from permea._parallel import run_parallel
+from permea.models.base import Array, Indices
+from permea.models.partition import partition
 from permea.privacy import Certificate, Ledger, Privacy, release
-from permea.privacy.fabrication import Stop, fabricate
+from permea.privacy.fabrication import Fabricated, Stop, fabricate
 from permea.privacy.strength import noise_ratio, noise_variance
 
 _PLAIN_BRANCH = 1000  # 004 eq. (59)
@@ -21,17 +23,22 @@ class Learnable:
     data: Array
     certificate: Certificate | None  #: None for rows as they are
     holds_private_rows: bool
+    parts: list[list[Indices]] | None = None  #: branches of each class, where they are given
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wall:
     """The way of training rows to a classifier: noise once, then perhaps fabrication.
 
-    Everything that is computed after `pass_through` gets its result and nothing else.
+    Everything that is computed after `pass_through` gets its result and nothing else. Two choices
+    of document 004 read raw rows a second time and are kept for reproduction: clustering before
+    the noise (``partition_on="original"``, Remark 4) and the stopping rule of the fabrication
+    (``fabricate="original"``, eq. 88). Both void the certificate.
     """
 
     privacy: Privacy | None
     fabricate: bool | Stop
+    partition_on: str
     n_components: int
     branch_size: int
     ledger: Ledger | None
@@ -50,41 +57,58 @@ class Wall:
             n_classes=len(np.unique(labels)),
             description="training rows of a classifier",
         )
-        if self.fabricate is False:
-            return Learnable(released.data, released.certificate, False)
-        original = X if self.fabricate == "original" else None
-        return self._fabricate(released.data, released.certificate, labels, original)
+        data, certificate, parts = released.data, released.certificate, None
+        if self.partition_on == "original":
+            parts = self._parts(X, labels)
+            certificate = certificate.void("the rows were clustered before the noise")
+        if self.fabricate is not False:
+            groups = self._parts(data, labels) if parts is None else parts
+            original = X if self.fabricate == "original" else None
+            data, stopped_by = self._fabricated(data, groups, original)
+            certificate = certificate.add_step(
+                f"fabricated per class from the noised rows, stopped when {stopped_by}"
+            )
+            if original is not None:
+                certificate = certificate.void("the fabrication read private rows to know its end")
+        return Learnable(data, certificate, bool(certificate.void_reasons), parts)
 
-    def _fabricate(
-        self,
-        noised: Array,
-        certificate: Certificate,
-        labels: NDArray[np.intp],
-        original: Array | None,
-    ) -> Learnable:
-        """Fabricate each class from its noised rows (004 Def. 15)."""
+    def _parts(self, rows: Array, labels: NDArray[np.intp]) -> list[list[Indices]]:
+        """Row numbers of each branch of each class."""
+        found: list[list[Indices]] = []
+        for label in np.unique(labels):
+            mine = np.flatnonzero(labels == label)
+            parts = partition(rows[mine], self.branch_size, random_state=self.random_state)
+            found.append([mine[part] for part in parts])
+        return found
+
+    def _fabricated(
+        self, noised: Array, groups: list[list[Indices]], original: Array | None
+    ) -> tuple[Array, str]:
+        """Fabricate every branch of every class from its noised rows (004 Def. 15, Remark 4)."""
         assert self.privacy is not None
         stop: Stop = 1 if self.fabricate is True else self.fabricate
+        variance = noise_variance(self.privacy, noised.shape[1])
         data = np.empty_like(noised)
-        for label in np.unique(labels):
-            rows = labels == label
-            made = fabricate(
-                noised[rows],
-                n_components=self.n_components,
-                stop=stop,
-                noise_variance=noise_variance(self.privacy, noised.shape[1]),
-                original=None if original is None else original[rows],
-                branch_size=self.branch_size,
-                n_jobs=self.n_jobs,
-                random_state=self.random_state,
-            )
+        tasks = [
+            (noised[rows], stop, variance, None if original is None else original[rows])
+            for branches in groups
+            for rows in branches
+        ]
+        results = run_parallel(self._fabricate_branch, tasks, n_jobs=self.n_jobs, desc="fabricate")
+        for rows, made in zip([r for branches in groups for r in branches], results, strict=True):
             data[rows] = made.data
-        certificate = certificate.add_step(
-            f"fabricated per class from the noised rows, stopped when {made.stopped_by}"
+        return data, results[0].stopped_by
+
+    def _fabricate_branch(
+        self, noised: Array, stop: Stop, variance: Array, original: Array | None
+    ) -> Fabricated:
+        return fabricate(
+            noised,
+            n_components=self.n_components,
+            stop=stop,
+            noise_variance=variance,
+            original=original,
         )
-        if made.reads_private_rows:
-            certificate = certificate.void("the stopping rule of the fabrication read private rows")
-        return Learnable(data, certificate, made.reads_private_rows)
 
 
 def default_branch_size(privacy: Privacy | None, n_features: int) -> int:
