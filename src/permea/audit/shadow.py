@@ -137,7 +137,7 @@ def fit_copy(estimator: Any, X: ArrayLike, y: ArrayLike, seed: int) -> Any:
 def _ask_one(
     estimator: Any, X: Array, y: NDArray[Any], inside: Mask, seed: int
 ) -> tuple[Array, Array, Array, dict[str, Array]]:
-    shadow = fit_copy(estimator, X[inside], y[inside], seed)
+    shadow = signals.Remembered(fit_copy(estimator, X[inside], y[inside], seed), X)
     metrics = {
         name: metric(shadow, X, y)
         for name, metric in attacks.METRICS.items()

@@ -21,6 +21,35 @@ PROBABILITY_FLOOR = 1e-12
 DISTANCE_FLOOR = 1e-12
 
 
+_ANSWERS = ("predict", "predict_proba", "decision_function", "distances")
+
+
+class Remembered:
+    """A classifier that answers each kind of question about one set of rows only once.
+
+    Many attacks ask the same; what the classifier does not offer is not offered here either, and
+    questions about other rows are passed on.
+    """
+
+    def __init__(self, clf: Any, X: Any) -> None:
+        self._clf, self._X = clf, X
+        self._known: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._clf, name)
+        if name not in _ANSWERS or not callable(value):
+            return value
+
+        def answer(X: Any) -> Any:
+            if X is not self._X:
+                return value(X)
+            if name not in self._known:
+                self._known[name] = value(X)
+            return self._known[name]
+
+        return answer
+
+
 def is_distance_based(clf: Any) -> bool:
     """Tell whether ``clf`` offers ``distances(X)``."""
     return callable(getattr(clf, "distances", None))

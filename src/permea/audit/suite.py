@@ -120,8 +120,9 @@ def attack(
             n_jobs=n_jobs,
         )
     held_out = shadow_data is None
+    known = signals.Remembered(clf, pool.X)
     results = tuple(
-        _carry_out(name, clf, pool, ensemble, held_out, random_state) for name in chosen
+        _carry_out(name, known, pool, ensemble, held_out, random_state) for name in chosen
     )
     attributes = tuple(
         attribute_attack(clf, X_member, y_member, X_outside, y_outside, column=column)
