@@ -142,7 +142,12 @@ class Scheme(ABC):
     @property
     def fingerprint(self) -> str:
         """Hash of the public parameters; every key and message carries it."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
+        text = json.dumps([self.parameters(), self._derived()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def _derived(self) -> list[int]:
+        """Numbers that follow from the public parameters and must agree too, such as the ring."""
+        return []
 
     @property
     def quantiser(self) -> Quantiser:

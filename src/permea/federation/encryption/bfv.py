@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EvaluationKey, Keys, PublicKey, Scheme, SecretKey
+from .base import EvaluationKey, PublicKey, Scheme, SecretKey
 from .circuits import CIRCUITS, Circuit, Runner, cost
 from .engine import Engine, load_ciphertext, run_in_worker
 from .messages import EncryptionError, MismatchError, WrongKeyError
 from .parameters import RINGS, Parameters, choose, context_of, import_seal
-
-__all__ = ["BFV", "Keys"]
 
 
 def plan(
@@ -111,6 +109,10 @@ class BFV(Scheme):
     def parameters(self) -> dict[str, Any]:
         """Public parameters, with the circuit."""
         return {**super().parameters(), "circuit": self.circuit}
+
+    def _derived(self) -> list[int]:
+        chosen = self.seal_parameters
+        return [chosen.degree, chosen.plain_modulus, chosen.prime_bits, chosen.n_primes]
 
     # ---- asker -----------------------------------------------------------------------------------
     def _keygen(self) -> tuple[list[bytes], list[bytes], list[bytes]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 MAGIC = b"PERMEA-ENC-1\n"
@@ -66,14 +67,19 @@ def unpack(message: bytes, kind: str) -> tuple[dict[str, Any], list[bytes]]:
             "send it again"
         )
     end = start + int.from_bytes(message[len(MAGIC) : start], "big")
-    header = json.loads(message[start:end])
-    if header["kind"] != kind:
-        raise MismatchError(f"expected a {kind}, got a {header['kind']}")
-    parts = []
-    for size in header["sizes"]:
-        parts.append(message[end : end + size])
-        end += size
-    return header, parts
+    try:
+        header = json.loads(message[start:end])
+        found, sizes = str(header["kind"]), [int(size) for size in header["sizes"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedMessageError(
+            f"the header of a {kind} cannot be read: send it again"
+        ) from error
+    if found != kind:
+        raise MismatchError(f"expected a {kind}, got a {found}")
+    ends = list(accumulate(sizes, initial=end))
+    if ends[-1] != len(body) or min(sizes, default=0) < 0:
+        raise DamagedMessageError(f"the parts of a {kind} do not fill it: send it again")
+    return header, [message[a:b] for a, b in pairwise(ends)]
 
 
 def require_same(what: str, found: object, expected: object, advice: str) -> None:
