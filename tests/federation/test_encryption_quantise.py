@@ -1,5 +1,7 @@
 """Quantisation on a public scale, and framed messages."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from permea.federation.encryption import (
     infinity_code,
     plain_labels,
 )
-from permea.federation.encryption.messages import pack, unpack
+from permea.federation.encryption.messages import MAGIC, pack, unpack
 
 BITS = st.integers(2, 16)
 DISTANCES = st.lists(st.one_of(st.floats(0.0, 10.0), st.just(np.inf)), min_size=2, max_size=30).map(
@@ -82,6 +84,15 @@ def test_any_altered_byte_of_a_message_is_found(parts, data):
         unpack(bytes(altered), "note")
     with pytest.raises(DamagedMessageError):
         unpack(message[:place], "note")
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"[]", b'{"kind": "key"}', b'{"kind": "key", "sizes": [9]}']
+)
+def test_an_intact_message_with_a_broken_header_is_refused(text):
+    body = MAGIC + len(text).to_bytes(4, "big") + text
+    with pytest.raises(DamagedMessageError, match=r"header|parts"):
+        unpack(body + hashlib.sha256(body).digest(), "key")
 
 
 def test_a_message_of_another_kind_is_refused():
