@@ -184,6 +184,8 @@ class _Writer:
             return {"scalar": self.encode(np.asarray(value).reshape(1), where)}
         if isinstance(value, np.ndarray):
             return self._array(value, where)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {"object": self._name(value, where), "fields": self.encode(tuple(value), where)}
         if isinstance(value, list | tuple):
             kind = "tuple" if isinstance(value, tuple) else "list"
             return {kind: [self.encode(v, f"{where}[{i}]") for i, v in enumerate(value)]}
@@ -206,15 +208,18 @@ class _Writer:
                     "dtype": array.dtype.str}  # fmt: skip
         raise StorageError(f"{where} is an array of {array.dtype}, which cannot be saved.")
 
-    def _object(self, value: Any, where: str) -> dict[str, Any]:
+    def _name(self, value: Any, where: str) -> str:
         kind = type(value)
         if not kind.__module__.startswith("permea."):
             raise StorageError(
                 f"{where} is a {kind.__module__}.{kind.__qualname__}; only models of this library "
                 "can be saved."
             )
-        name = f"{kind.__module__}:{kind.__qualname__}"
-        if hasattr(value, "to_dict") and hasattr(kind, "from_dict"):
+        return f"{kind.__module__}:{kind.__qualname__}"
+
+    def _object(self, value: Any, where: str) -> dict[str, Any]:
+        name = self._name(value, where)
+        if hasattr(value, "to_dict") and hasattr(type(value), "from_dict"):
             return {"object": name, "plain": value.to_dict()}
         state = {key: self.encode(item, f"{where}.{key}") for key, item in vars(value).items()}
         return {"object": name, "state": state}
@@ -257,7 +262,9 @@ def _build(node: dict[str, Any], tensors: dict[str, NDArray[Any]], path: Path) -
         )
     if "plain" in node:
         return kind.from_dict(node["plain"])  # type: ignore[attr-defined]
-    built = object.__new__(kind)
+    if "fields" in node:
+        return kind(*_decode(node["fields"], tensors, path))
+    built: Any = object.__new__(kind)
     state = {key: _decode(item, tensors, path) for key, item in node["state"].items()}
     vars(built).update(state)
     return built

@@ -5,8 +5,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from permea import (
     ConditionallyDeep,
+    FuzzyClassifier,
     KAHMClassifier,
     KernelAffineHullMachine,
+    MembershipClassifier,
     ReconstructionClassifier,
     Wide,
 )
@@ -18,6 +20,8 @@ ESTIMATORS = [
     ReconstructionClassifier(KernelAffineHullMachine(n_components=2), n_layers=2),
     # these checks set n_components to 1 on their own, which leaves room for one layer
     KAHMClassifier(n_components=2, n_layers=1),
+    MembershipClassifier(n_components=2, n_layers=1),
+    FuzzyClassifier(n_components=2, n_layers=1),
 ]
 
 

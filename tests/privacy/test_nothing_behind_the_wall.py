@@ -9,12 +9,21 @@ import numpy as np
 import pytest
 
 import permea.compose.wall as wall
-from permea import KAHMClassifier, KernelAffineHullMachine, Privacy, ReconstructionClassifier
+from permea import (
+    FuzzyClassifier,
+    KAHMClassifier,
+    KernelAffineHullMachine,
+    MembershipClassifier,
+    Privacy,
+    ReconstructionClassifier,
+)
 from permea.privacy import release
 
 PRIVACY = Privacy(epsilon=2, domain=(0, 1))
 CLASSIFIERS = {
     "kahm": lambda **p: KAHMClassifier(n_components=3, n_layers=2, branch_size=25, **p),
+    "membership": lambda **p: MembershipClassifier(n_components=3, n_layers=2, **p),
+    "fuzzy": lambda **p: FuzzyClassifier(n_components=3, branch_size=25, **p),
     "general": lambda **p: ReconstructionClassifier(
         KernelAffineHullMachine(n_components=3), n_layers=2, branch_size=25, **p
     ),

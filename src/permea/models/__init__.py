@@ -1,6 +1,15 @@
 """One model each: data in, an image of any point and its distance to that image out."""
 
 from permea.models.encoding import ShrunkWarning
+from permea.models.fuzzy import FuzzyAutoencoder, FuzzyModel
 from permea.models.kahm import KernelAffineHullMachine
+from permea.models.membership import MembershipAutoencoder, MembershipMapping
 
-__all__ = ["KernelAffineHullMachine", "ShrunkWarning"]
+__all__ = [
+    "FuzzyAutoencoder",
+    "FuzzyModel",
+    "KernelAffineHullMachine",
+    "MembershipAutoencoder",
+    "MembershipMapping",
+    "ShrunkWarning",
+]

@@ -119,6 +119,21 @@ class Ledger:
             raise TypeError("budget must be a Budget, e.g. Budget(epsilon=3, unit='entry').")
         self._budget, self._composition = budget, composition
         self._events: tuple[Event, ...] = ()
+        self._sealed = False
+
+    def __sklearn_clone__(self) -> Self:
+        """A cloned estimator charges the same account: copying money is not allowed."""
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A ledger in another process can be read there, but not charged."""
+        return {**self.__dict__, "_sealed": True}
 
     @property
     def budget(self) -> Budget | None:
@@ -158,6 +173,11 @@ class Ledger:
 
     def charge(self, event: Event) -> Event:
         """Charge an event that was worked out elsewhere, or raise and charge nothing."""
+        if self._sealed:
+            raise RuntimeError(
+                "This ledger is a copy in another process: what is charged here would be lost. "
+                "Fit in the process that owns the ledger (n_jobs=1, or a threading backend)."
+            )
         self._check(event)
         self._events = (*self._events, event)
         return event
