@@ -3,14 +3,13 @@
 KAHM classifier on noised rows (ε per entry, δ = 1e-4 per entry as in 001, replace-one-entry
 neighbours, domain declared from the features' public ranges: 0 to 16 for digits, 0 to twice the
 published maximum for breast cancer), half of the rows as members; 0.5 is guessing. The noise of a
-benchmark is seeded, so that it can be repeated. Options: ``--shadows N``, ``--mnist ROWS`` adds the
-mis columns of 004 Table 5 on that many rows of MNIST (60000 for the full table; two hours).
+benchmark is seeded, so that it can be repeated. Option: ``--shadows N``.
 """
 
 import argparse
 
 import numpy as np
-from common import mnist, table
+from common import table
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
@@ -19,9 +18,6 @@ from permea import KAHMClassifier, Privacy, audit
 EPSILONS = (None, 10.0, 5.0, 1.0, 0.1)
 METRICS = ("correctness", "loss", "confidence", "entropy", "modified_entropy", "distance")
 LEARNT = ("shadow_svm", "shadow_tree", "shadow_network", "lira_online", "rmia_online")
-TABLE_5 = {1: (0.0, 0.00017), 2: (0.00074, 0.00076), 4: (0.00687, 0.01605), 8: (0.02968, 0.11685),
-           16: (0.05459, 0.30601), 32: (0.06171, 0.35388)}  # fmt: skip
-
 # Upper ends of the 30 features as the data set's description lists them, doubled.
 CANCER_HIGH = 2.0 * np.array(
     [28.11, 39.28, 188.5, 2501.0, 0.163, 0.345, 0.427, 0.201, 0.304, 0.097,
@@ -65,34 +61,12 @@ def over_epsilon(name, X, y, n_shadows):
     table(["ε per entry", "test accuracy", *METRICS, *LEARNT, "mis"], rows)
 
 
-def mis_on_mnist(n_rows):
-    X, y, T, t = mnist(rows=n_rows)
-    rows = []
-    for epsilon, published in TABLE_5.items():
-        scores = []
-        for fabricate in (True, False):
-            privacy = Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1))
-            clf = KAHMClassifier(privacy=privacy, fabricate=fabricate, n_jobs=2, random_state=0)
-            clf.fit(X, y)
-            scores += [
-                f"{clf.score(T, t):.4f}",
-                f"{audit.membership_inference_score(clf, X[:10000], T):.5f}",
-            ]
-        rows.append([epsilon, *scores, *published])
-    print(f"**MNIST**, {len(X)} rows, n = 20, L = 5, δ = 1e-5 per entry.\n")
-    header = ["ε per entry", "accuracy, fabricated", "mis, fabricated", "accuracy", "mis"]
-    table([*header, "004 mis, fabricated", "004 mis"], rows)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shadows", type=int, default=20)
-    parser.add_argument("--mnist", type=int, default=0)
     arguments = parser.parse_args()
     for name, X, y in datasets():
         over_epsilon(name, X, y, arguments.shadows)
-    if arguments.mnist:
-        mis_on_mnist(arguments.mnist)
 
 
 if __name__ == "__main__":

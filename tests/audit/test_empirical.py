@@ -77,6 +77,11 @@ def test_multi_run_is_valid_and_tight_for_laplace_and_gaussian():
     assert np.mean(gaussian) > 0.85 * target
 
 
+def test_gaussian_tradeoff_needs_a_delta():
+    with pytest.raises(ValueError, match="delta > 0"):
+        multi_run_epsilon(np.zeros(9), np.ones(9), tradeoff="gaussian")
+
+
 def test_gaussian_epsilon_solves_its_equation():
     from scipy.stats import norm
 

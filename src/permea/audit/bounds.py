@@ -186,6 +186,10 @@ def multi_run_epsilon(
     """
     if tradeoff not in ("any", "gaussian"):
         raise ValueError(f"tradeoff must be 'any' or 'gaussian', got {tradeoff!r}.")
+    if tradeoff == "gaussian" and delta <= 0:
+        raise ValueError(
+            "tradeoff='gaussian' needs delta > 0: no Gaussian mechanism has a finite ε at δ = 0."
+        )
     low = np.asarray(without, dtype=np.float64)
     high = np.asarray(with_canary, dtype=np.float64)
     cut_low, cut_high = int(tuning * len(low)), int(tuning * len(high))
