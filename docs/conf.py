@@ -22,6 +22,7 @@ exclude_patterns = ["_build", "gallery", "auto_gallery/**/*.ipynb", "auto_galler
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 autosummary_generate = True
+suppress_warnings = ["ref.ref"]  # labels inside docstrings inherited from scikit-learn
 numpydoc_show_class_members = False
 templates_path = ["_templates"]
 html_theme = "furo"
