@@ -44,7 +44,7 @@ def machine():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.split(":")[1].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
-        print("no processor name on this system", file=sys.stderr)
+        model = platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB"
 

@@ -32,7 +32,7 @@ class KAHMClassifier(ReconstructionClassifier):
         Subspace dimension n of the first layer; every further layer has one less.
     n_layers : int, default=5
         Layers L of each branch; at most ``n_components``.
-    tol : float, default=1e-3
+    tol : float, default=5e-3
         Accuracy of λ*, see `KernelAffineHullMachine`.
     branch_size : int or "auto", default="auto"
         Nominal rows of a branch, see `ReconstructionClassifier`.
@@ -86,7 +86,7 @@ class KAHMClassifier(ReconstructionClassifier):
         *,
         n_components: int = 20,
         n_layers: int = 5,
-        tol: float = 1e-3,
+        tol: float = 5e-3,
         branch_size: int | str = "auto",
         privacy: Privacy | None = None,
         fabricate: bool | Stop = False,

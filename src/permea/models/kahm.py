@@ -37,7 +37,7 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
     n_components : int, default=20
         Subspace dimension n of the encoding P. It shrinks, with a warning, to what the rows can
         carry.
-    tol : float, default=1e-3
+    tol : float, default=5e-3
         λ* is accepted when its fixed-point equation (004 eq. 41) holds to this fraction of λ.
 
     Attributes
@@ -89,7 +89,7 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
 
     layers_need_images = False  # every layer is learned from the same rows (004 eq. 51)
 
-    def __init__(self, *, n_components: int = 20, tol: float = 1e-3) -> None:
+    def __init__(self, *, n_components: int = 20, tol: float = 5e-3) -> None:
         self.n_components = n_components
         self.tol = tol
 

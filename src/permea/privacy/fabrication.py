@@ -49,7 +49,7 @@ def fabricate(
     original: Array | None = None,
     branch_size: int | None = None,
     max_steps: int = 50,
-    tol: float = 1e-3,
+    tol: float = 5e-3,
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Fabricated:
@@ -74,7 +74,7 @@ def fabricate(
         Rows fabricated together; the clustering reads noised rows. None keeps all together.
     max_steps : int, default=50
         Most smoothing steps.
-    tol : float, default=1e-3
+    tol : float, default=5e-3
         Accuracy of the machines' regularisation.
     n_jobs : int, optional
         Branches fabricated at the same time.
