@@ -104,8 +104,11 @@ def page():
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("action", choices=["list", "run", "report"], nargs="?", default="list")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import __main__ as runner
+from benchmarks import __main__ as runner  # noqa: E402
 
 
 def test_the_page_matches_the_stored_results():

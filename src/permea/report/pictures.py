@@ -52,7 +52,9 @@ def plot_image(model: Any, Y: ArrayLike, *, ax: "Axes | None" = None, resolution
     ax = pyplot().subplots(figsize=(5, 4))[1] if ax is None else ax
     points, _, _ = _grid(Y, resolution)
     image = model.reconstruct(points)
-    ax.scatter(image[:, 0], image[:, 1], s=3, color="tab:orange", alpha=0.4, label="image of the plane")
+    ax.scatter(
+        image[:, 0], image[:, 1], s=3, color="tab:orange", alpha=0.4, label="image of the plane"
+    )
     ax.scatter(Y[:, 0], Y[:, 1], s=14, marker="+", color="black", label="rows")
     ax.legend(loc="best", fontsize="small")
     return ax
