@@ -1,1 +1,36 @@
 """Parties keep their data; a global classifier needs their distances only."""
+
+from permea.federation.aggregate import Answer, Suspicion
+from permea.federation.errors import (
+    ConsentError,
+    FederationError,
+    MissingPartiesWarning,
+    QuorumError,
+    RefusedError,
+    SchemaError,
+    SuspicionWarning,
+)
+from permea.federation.federation import Federation
+from permea.federation.guard import Guard
+from permea.federation.party import Party
+from permea.federation.schema import Schema
+from permea.federation.summary import Summary
+from permea.federation.transport import Patience
+
+__all__ = [
+    "Answer",
+    "ConsentError",
+    "Federation",
+    "FederationError",
+    "Guard",
+    "MissingPartiesWarning",
+    "Party",
+    "Patience",
+    "QuorumError",
+    "RefusedError",
+    "Schema",
+    "SchemaError",
+    "Summary",
+    "Suspicion",
+    "SuspicionWarning",
+]

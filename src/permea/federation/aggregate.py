@@ -1,0 +1,186 @@
+"""From the distances of many parties to one answer, and to a word about whom to doubt."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from permea.compose import matching_scores
+from permea.federation.errors import LyingError
+from permea.federation.schema import Label
+from permea.models.base import Array
+
+Aggregation = Literal["min", "trimmed", "median"]
+AGGREGATIONS = ("min", "trimmed", "median")
+_ENOUGH = 20  # distinct queries before anything is said about a party
+_NEARLY_ALL = 0.95  # share of queries won that is remarkable
+_MUCH_NEARER = 0.1  # of the distance of the next party, at the median
+
+
+def check_distances(values: Any, n_queries: int, n_classes: int) -> Array:
+    """The distances of a reply, or `LyingError` when no distance function can give them."""
+    array = np.asarray(values)
+    if array.dtype not in (np.float32, np.float64):
+        raise LyingError("lying: distances are not floating-point numbers")
+    if array.shape != (n_queries, n_classes):
+        raise LyingError(
+            f"lying: distances of shape {array.shape} instead of {(n_queries, n_classes)}"
+        )
+    if np.isnan(array).any():
+        raise LyingError("lying: NaN among the distances")
+    if (array < 0).any():
+        raise LyingError("lying: negative distances")
+    return array
+
+
+def combine(stack: Array, how: Aggregation = "min", *, drop: int = 1) -> Array:
+    """One distance per query and class from those of the parties, shape (parties, m, C).
+
+    ``"min"`` is the global classifier (004 eq. 101-104): the nearest party decides, so one liar
+    decides everything. ``"trimmed"`` passes over the ``drop`` smallest distances of each query and
+    class: it withstands ``drop`` liars wherever more than ``drop`` parties know the class, and for
+    classes known by fewer it must believe the largest distance it has. ``"median"`` takes the
+    (lower) median of the parties that know the class: it withstands a minority. Both give away some
+    of what a single expert party knows, so they cost accuracy when parties hold different parts of
+    a class.
+
+    Examples
+    --------
+    >>> stack = np.array([[[0.0, 0.0]], [[3.0, 1.0]], [[4.0, 2.0]]])  # the first one lies
+    >>> combine(stack)
+    array([[0., 0.]])
+    >>> combine(stack, "trimmed")
+    array([[3., 1.]])
+    >>> combine(stack, "median")
+    array([[3., 1.]])
+    """
+    if how == "min":
+        return np.asarray(stack.min(axis=0))
+    ordered = np.sort(stack, axis=0)  # ∞ of parties that lack a class comes last
+    known = np.isfinite(ordered).sum(axis=0)
+    wanted = np.full_like(known, drop) if how == "trimmed" else (known - 1) // 2
+    index = np.clip(np.minimum(wanted, known - 1), 0, None)
+    return np.take_along_axis(ordered, index[None], axis=0)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """Something that an honest model hardly does. It is a reason to look, not a proof."""
+
+    party: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.party}: {self.reason}"
+
+
+def suspicions(stack: Array, names: Sequence[str], queries: Array) -> tuple[Suspicion, ...]:
+    """Parties whose distances look made up, for one batch of queries.
+
+    Three signs are looked at, on distinct queries only: distances of exactly zero, a distance that
+    does not depend on the query, and a party that wins nearly all queries while being ten times
+    nearer than the next one. A liar who divides honest distances by two shows none of them.
+    """
+    _, distinct = np.unique(queries, axis=0, return_index=True)
+    if len(distinct) < _ENOUGH:
+        return ()
+    stack = stack[:, distinct]
+    nearest = stack.min(axis=2)  # party × query
+    found = []
+    for index, name in enumerate(names):
+        others = np.delete(nearest, index, axis=0)
+        found += [Suspicion(party=name, reason=text) for text in _signs(stack[index], others)]
+    return tuple(found)
+
+
+def _signs(distances: Array, others: Array) -> list[str]:
+    """Signs of one party: its distances (m × C) and the nearest distances of the others."""
+    nearest = distances.min(axis=1)
+    if not np.isfinite(nearest).any():
+        return []
+    signs = []
+    zeros = int(np.count_nonzero(nearest == 0))
+    if zeros > len(nearest) // 10:
+        signs.append(f"answers a distance of exactly 0 to {zeros} of {len(nearest)} queries")
+    known = np.isfinite(distances).all(axis=0)
+    if np.any(np.ptp(distances[:, known], axis=0) == 0):
+        signs.append("gives the same distance whatever the query is")
+    if len(others) and np.isfinite(others).any():
+        next_best = others.min(axis=0)
+        won = np.mean(nearest < next_best)
+        if won >= _NEARLY_ALL and np.median(nearest) <= _MUCH_NEARER * np.median(next_best):
+            signs.append(
+                f"wins {won:.0%} of {len(nearest)} queries, at less than a tenth of the distance "
+                "of the next party"
+            )
+    return signs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Labels, and what they rest on.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (m,)
+        Class of each query (004 eq. 104).
+    distances : ndarray of shape (m, C) or None
+        Distance to each class over the parties that answered; None from an encrypted federation.
+    classes : ndarray of shape (C,)
+        Columns of ``distances``.
+    parties : tuple of str
+        All parties of the federation, in order.
+    answered : ndarray of shape (m, parties)
+        Which party's distances each label rests on.
+    nearest_party : ndarray of shape (m,) or None
+        Index of the party whose distance decided, q̂ of 004 eq. (102); None under robust or
+        encrypted aggregation.
+    missing : dict
+        Reason for each party that did not answer every query.
+    suspicions : tuple of Suspicion
+        Parties that look as if they lied.
+    """
+
+    labels: NDArray[Any]
+    distances: Array | None
+    classes: NDArray[Any]
+    parties: tuple[str, ...]
+    answered: NDArray[np.bool_]
+    nearest_party: NDArray[np.intp] | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    suspicions: tuple[Suspicion, ...] = ()
+
+    @property
+    def who_answered(self) -> tuple[str, ...]:
+        """Parties that every label rests on."""
+        return tuple(np.asarray(self.parties)[self.answered.all(axis=0)].tolist())
+
+    @property
+    def partly(self) -> tuple[str, ...]:
+        """Parties that answered some queries and not others."""
+        some = self.answered.any(axis=0) & ~self.answered.all(axis=0)
+        return tuple(np.asarray(self.parties)[some].tolist())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every party answered every query."""
+        return bool(self.answered.all())
+
+    def matching_scores(self) -> Array:
+        """Class-matching scores (004 Def. 8) of the global distances."""
+        if self.distances is None:
+            raise ValueError("An encrypted federation gives labels only.")
+        return matching_scores(self.distances)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.labels)} queries answered by {', '.join(self.who_answered) or 'none'}"]
+        lines += [f"missing: {name}: {reason}" for name, reason in self.missing.items()]
+        lines += [f"doubtful: {suspicion}" for suspicion in self.suspicions]
+        return "\n".join(lines)
+
+
+def class_array(classes: Sequence[Label]) -> NDArray[Any]:
+    """Labels as an array of their own kind."""
+    return np.array(list(classes))

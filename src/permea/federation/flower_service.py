@@ -1,0 +1,107 @@
+"""What Flower starts: the party's app at each node, the queue at the aggregator, a simulation."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from permea.federation.aggregate import Answer
+from permea.federation.config import FederationConfig, PartyConfig
+from permea.federation.federation import Federation
+from permea.federation.flower_app import (
+    FlowerChannel,
+    claimed_nodes,
+    make_client_app,
+    require_flower,
+)
+from permea.federation.flower_launch import be_quiet
+from permea.federation.party import Party
+from permea.federation.service import Spool, serve
+
+
+def make_node_app() -> Any:
+    """The ``ClientApp`` of a deployed party; its configuration file is named by its own node."""
+    be_quiet()
+    return make_client_app(_party_of_node)
+
+
+def _party_of_node(context: Any) -> Party:
+    config = PartyConfig.from_file(str(context.node_config["permea-config"]))
+    return Party.from_file(
+        config.name, config.model, consent=config.consent, guard=config.make_guard()
+    )
+
+
+def make_queue_app() -> Any:
+    """The ``ServerApp`` of a deployed aggregator: it answers what stands in the queue."""
+    be_quiet()
+    return make_server_app(_serve_queue)
+
+
+def _serve_queue(grid: Any, context: Any) -> None:
+    config = FederationConfig.from_file(str(context.run_config["config"]))
+    federation = Federation.over(FlowerChannel(grid, tuple(config.keys)), **config.settings)
+    serve(federation, Spool(config.folder / "queue"))
+
+
+def make_server_app(main: Callable[[Any, Any], None]) -> Any:
+    """A Flower ``ServerApp`` that runs ``main(grid, context)``."""
+    require_flower()
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def run(grid: Grid, context: Context) -> None:
+        main(grid, context)
+
+    return app
+
+
+def simulate(
+    parties: Sequence[Party], X: ArrayLike, *, asker: str = "simulation", **settings: Any
+) -> tuple[Answer, FlowerChannel]:
+    """Answer queries over Flower's local simulation, with the apps of the deployment.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        One for each simulated node.
+    X : array-like of shape (m, p)
+        Queries.
+    asker : str
+        Who asks.
+    **settings
+        Keywords of `Federation.over`.
+
+    Returns
+    -------
+    answer : Answer
+        As `Federation.ask` gives it.
+    channel : FlowerChannel
+        With the number of bytes that travelled.
+    """
+    require_flower()
+    be_quiet()
+    from flwr.simulation import run_simulation
+
+    result: list[tuple[Answer, FlowerChannel]] = []
+
+    def main(grid: Any, _: Any) -> None:
+        nodes = claimed_nodes(grid, timeout=120.0)
+        channel = FlowerChannel(grid, [party.name for party in parties], lambda: nodes)
+        answer = Federation.over(channel, **settings).ask(X, asker=asker)
+        result.append((answer, channel))
+
+    run_simulation(
+        server_app=make_server_app(main),
+        client_app=make_client_app(
+            lambda context: parties[int(context.node_config["partition-id"])]
+        ),
+        num_supernodes=len(parties),
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    if not result:
+        raise RuntimeError("The simulation ended without an answer; see its log above.")
+    return result[0]

@@ -1,0 +1,209 @@
+"""What parties must agree on before a distance means the same to all of them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from permea.federation.errors import SchemaError
+
+Label = int | float | str | bool
+Domain = tuple[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Features and classes of one party, or of a whole federation.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features p.
+    classes : tuple of labels
+        Classes it knows, in order.
+    feature_names : tuple of str or None
+        Names of the features in order, when the model was fitted on named columns.
+    domain : (low, high) or None
+        The declared public domain; None when none was declared.
+
+    Examples
+    --------
+    >>> a = Schema(n_features=2, classes=(0, 1), domain=(0.0, 1.0))
+    >>> b = Schema(n_features=2, classes=(1, 2), domain=(0.0, 1.0))
+    >>> agree({"a": a, "b": b}).classes
+    (0, 1, 2)
+    >>> agree({"a": a, "b": Schema(n_features=3, classes=(1, 2))})
+    Traceback (most recent call last):
+        ...
+    permea.federation.errors.SchemaError: The parties do not speak of the same features: 'a' has 2
+    features, 'b' has 3. Every party must use the same columns in the same order.
+    """
+
+    n_features: int
+    classes: tuple[Label, ...]
+    feature_names: tuple[str, ...] | None = None
+    domain: Domain | None = None
+
+    @classmethod
+    def of(cls, classifier: Any) -> Self:
+        """Read the schema off a fitted classifier; nothing else is read."""
+        names = getattr(classifier, "feature_names_in_", None)
+        certificate = getattr(classifier, "certificate_", None)
+        return cls(
+            n_features=int(classifier.n_features_in_),
+            classes=tuple(np.asarray(classifier.classes_).tolist()),
+            feature_names=None if names is None else tuple(str(name) for name in names),
+            domain=None if certificate is None else certificate.privacy.domain,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "n_features": self.n_features,
+            "classes": list(self.classes),
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "domain": None if self.domain is None else [_plain(end) for end in self.domain],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from `to_dict`; anything else is refused, for it comes from a stranger."""
+        try:
+            names, domain = values["feature_names"], values["domain"]
+            schema = cls(
+                n_features=int(values["n_features"]),
+                classes=tuple(values["classes"]),
+                feature_names=None if names is None else tuple(str(name) for name in names),
+                domain=None if domain is None else (_tupled(domain[0]), _tupled(domain[1])),
+            )
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise SchemaError(
+                "A party introduced itself with something that is not a schema. It may run another "
+                "version of permea."
+            ) from None
+        schema.check()
+        return schema
+
+    def check(self) -> None:
+        """Raise unless this can be the schema of a classifier."""
+        if not self.classes or not all(isinstance(label, Label) for label in self.classes):
+            raise SchemaError(
+                "A party must know at least one class, and name it by number or text."
+            )
+        if len(set(self.classes)) != len(self.classes):
+            raise SchemaError("A party names a class twice.")
+        if self.n_features < 1:
+            raise SchemaError("A party must have at least one feature.")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise SchemaError(
+                f"A party names {len(self.feature_names)} features and has {self.n_features}."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the schema: who answers under another one is noticed."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def diameter(self) -> float | None:
+        """Euclidean diameter of the declared domain, a public scale of distances."""
+        if self.domain is None:
+            return None
+        low, high = (np.broadcast_to(np.asarray(end), self.n_features) for end in self.domain)
+        return float(np.linalg.norm(high - low))
+
+    def check_queries(self, X: ArrayLike) -> NDArray[Any]:
+        """Queries as a float matrix with the right columns, or an error that shows no value."""
+        columns = getattr(X, "columns", None)
+        if columns is not None and self.feature_names is not None:
+            self._check_names(tuple(str(name) for name in columns))
+        try:
+            queries = np.asarray(X)
+            if queries.dtype not in (np.float32, np.float64):
+                queries = queries.astype(np.float64)
+        except (TypeError, ValueError):
+            raise SchemaError("Queries must be a matrix of numbers.") from None
+        if queries.ndim != 2 or queries.shape[1] != self.n_features:
+            raise SchemaError(
+                f"Queries have shape {queries.shape}; this federation needs (rows, "
+                f"{self.n_features})."
+            )
+        if not np.all(np.isfinite(queries)):
+            raise SchemaError("Queries contain NaN or infinity. Impute or drop these rows first.")
+        return queries
+
+    def _check_names(self, names: tuple[str, ...]) -> None:
+        if names == self.feature_names:
+            return
+        assert self.feature_names is not None
+        if sorted(names) == sorted(self.feature_names):
+            raise SchemaError(
+                "Queries have the right columns in another order. Order them as "
+                "federation.schema.feature_names does."
+            )
+        missing = sorted(set(self.feature_names) - set(names))[:3]
+        raise SchemaError(f"Queries lack columns of this federation, for example {missing}.")
+
+
+def agree(schemas: Mapping[str, Schema]) -> Schema:
+    """Schema of a federation: the same features for all, the union of the classes (Remark 5)."""
+    if not schemas:
+        raise SchemaError("No party has introduced itself.")
+    (first, one), *others = schemas.items()
+    names, domain = one.feature_names, one.domain
+    for name, schema in others:
+        if schema.n_features != one.n_features:
+            raise SchemaError(
+                "The parties do not speak of the same features: "
+                f"{first!r} has {one.n_features} features, {name!r} has {schema.n_features}. Every "
+                "party must use the same columns in the same order."
+            )
+        names = _same("feature names or their order", names, schema.feature_names, first, name)
+        domain = _same("the declared domain of the features", domain, schema.domain, first, name)
+    return Schema(
+        n_features=one.n_features,
+        classes=_union(schemas),
+        feature_names=names,
+        domain=domain,
+    )
+
+
+def _same(what: str, known: Any, found: Any, first: str, name: str) -> Any:
+    """The one declaration that both share; a party that declares nothing agrees with all."""
+    if known is None or found is None:
+        return known if found is None else found
+    if _plain(known) != _plain(found):
+        raise SchemaError(
+            f"{first!r} and {name!r} differ in {what}. Distances would not be comparable: agree on "
+            "one declaration and train again."
+        )
+    return known
+
+
+def _union(schemas: Mapping[str, Schema]) -> tuple[Label, ...]:
+    """All classes in order; labels of different kinds are no common language."""
+    kinds = {
+        name: {"text" if isinstance(c, str) else "number" for c in schema.classes}
+        for name, schema in schemas.items()
+    }
+    if len(set.union(*kinds.values())) > 1:
+        texts = [name for name, kind in kinds.items() if "text" in kind]
+        raise SchemaError(
+            f"Some parties label classes by text ({', '.join(map(repr, texts))}), others by number."
+        )
+    every: set[Any] = {label for schema in schemas.values() for label in schema.classes}
+    return tuple(sorted(every))
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _tupled(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(float(item) for item in value)
+    return float(value)

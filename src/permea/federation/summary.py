@@ -1,0 +1,122 @@
+"""What the certificates of the parties promise together."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from permea.federation.transport import Introduction
+
+Records = Literal["disjoint", "overlapping", "unknown"]
+RECORDS = ("disjoint", "overlapping", "unknown")
+_COMPOSITION = {
+    "disjoint": "every record lies with one party only, so a record gets what its own party "
+    "promises and the worst party counts (parallel composition)",
+    "overlapping": "a record may lie with several parties, and what they release of it adds up "
+    "(sequential composition)",
+    "unknown": "nobody has said whether records overlap, so the worst is assumed: a record lies "
+    "with all parties and everything adds up",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """An (ε,δ) figure and the unit it speaks of."""
+
+    epsilon: float
+    delta: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"ε = {self.epsilon:.6g} per {self.unit}, δ = {self.delta:.3g} per {self.unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The promise of a federation and of each of its parties.
+
+    Parameters
+    ----------
+    records : {"disjoint", "overlapping", "unknown"}
+        Whether a record may lie with more than one party.
+    parties : dict
+        Promise of each party in its own unit, or the reasons why there is none.
+    record : Promise or None
+        What holds for a whole record across the federation; None when some party promises nothing.
+    unit : Promise or None
+        The same for the common unit of all parties, when they have one.
+    worst : str or None
+        The party with the largest ε per record.
+    """
+
+    records: Records
+    parties: Mapping[str, Promise | str]
+    record: Promise | None
+    unit: Promise | None
+    worst: str | None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether every party keeps a promise."""
+        return self.record is not None
+
+    def __str__(self) -> str:
+        lines = ["Federation of " + ", ".join(self.parties)]
+        lines += [f"  {name:<16}{promise}" for name, promise in self.parties.items()]
+        if self.record is None:
+            lines.append("  together        not private: a party promises nothing")
+        else:
+            if self.unit is not None and self.unit.unit != "record":
+                lines.append(f"  together        {self.unit}")
+            lines.append(f"  whole record    {self.record}, worst party: {self.worst}")
+        lines.append(f"  because         {_COMPOSITION[self.records]}")
+        return "\n".join(lines)
+
+
+def summarise(introductions: Mapping[str, Introduction], records: Records) -> Summary:
+    """Compose the certificates of the parties.
+
+    With disjoint records a change in one record touches one party, so the largest ε and the largest
+    δ hold for all (parallel composition); otherwise they add up. Queries and their answers are
+    post-processing of the released models and cost nothing.
+    """
+    certificates = {name: intro.certificate for name, intro in introductions.items()}
+    parties: dict[str, Promise | str] = {}
+    for name, certificate in certificates.items():
+        if certificate is None:
+            parties[name] = "not private: no certificate"
+        elif not certificate.is_private:
+            parties[name] = "not private: " + "; ".join(certificate.reasons_not_private)
+        else:
+            promised = certificate.privacy
+            parties[name] = Promise(
+                epsilon=promised.epsilon, delta=promised.delta, unit=promised.unit
+            )
+    promises = {name: p for name, p in parties.items() if isinstance(p, Promise)}
+    if len(promises) < len(parties) or not parties:
+        return Summary(records=records, parties=parties, record=None, unit=None, worst=None)
+    per_record = {
+        name: Promise(
+            epsilon=certificate.record_epsilon, delta=certificate.record_delta, unit="record"
+        )
+        for name, certificate in certificates.items()
+        if certificate is not None
+    }
+    units = {promise.unit for promise in promises.values()}
+    return Summary(
+        records=records,
+        parties=parties,
+        record=_together(per_record, records),
+        unit=_together(promises, records) if len(units) == 1 else None,
+        worst=max(per_record, key=lambda name: per_record[name].epsilon),
+    )
+
+
+def _together(promises: Mapping[str, Promise], records: Records) -> Promise:
+    """The worst of them for disjoint records, their sum otherwise."""
+    epsilons = [promise.epsilon for promise in promises.values()]
+    deltas = [promise.delta for promise in promises.values()]
+    unit = next(iter(promises.values())).unit
+    if records == "disjoint":
+        return Promise(epsilon=max(epsilons), delta=max(deltas), unit=unit)
+    return Promise(epsilon=math.fsum(epsilons), delta=min(1.0, math.fsum(deltas)), unit=unit)
