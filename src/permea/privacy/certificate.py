@@ -42,6 +42,10 @@ class Certificate:
         Number of classes whose labels were released beside the data, if any.
     ledger : str
         What the data set has spent in total, when a ledger kept account.
+    neighbours : str
+        How two neighbouring data sets differ, where it is not what the unit says by itself.
+    released : str
+        What was released, where it is not rows and columns.
     not_protected, steps, void_reasons : tuple of str
         What the promise does not cover; what was done after the noise; why it does not hold.
 
@@ -73,6 +77,8 @@ class Certificate:
     not_protected: tuple[str, ...] = NOT_PROTECTED
     steps: tuple[str, ...] = ()
     void_reasons: tuple[str, ...] = ()
+    neighbours: str = ""
+    released: str = ""
 
     @property
     def reasons_not_private(self) -> tuple[str, ...]:
@@ -121,6 +127,7 @@ class Certificate:
             )
         values.pop("is_private", None)
         names = {field.name for field in fields(cls)}
+        values = {"neighbours": "", "released": "", **values}  # older certificates have neither
         if set(values) != names:
             wrong = ", ".join(sorted(set(values) ^ names))
             raise ValueError(f"Not a certificate: missing or unknown entries: {wrong}.")
@@ -159,13 +166,13 @@ class Certificate:
         unit = self.privacy.unit
         entries = [
             ("promise", self.privacy.describe()),
-            ("unit", f"{unit}: {UNITS[unit]}"),
+            ("unit", f"{unit}: {self.neighbours or UNITS[unit]}"),
             ("whole record", self._record_text()),
             ("domain", self._domain_text()),
             ("noise", self.noise),
             ("sampler", self._sampler_text()),
             ("exposed", self._exposed_text()),
-            ("released", f"{self.n_rows} rows of {self.n_columns} columns"),
+            ("released", self.released or f"{self.n_rows} rows of {self.n_columns} columns"),
             ("not protected", "; ".join(self.not_protected) + self._class_text()),
         ]
         if self.ledger:
@@ -207,6 +214,8 @@ class Certificate:
 
     def _exposed_text(self) -> str:
         total = self.n_rows * self.n_columns
+        if self.released:
+            return "no row and no entry is released as it is"
         if self.exposed_entries == 0:
             return f"none of the {total} entries is released as it is by a point mass"
         return (

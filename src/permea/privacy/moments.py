@@ -1,0 +1,573 @@
+r"""The wall for moments: sums over private rows leave it once, with Gaussian noise on a grid.
+
+A row x with output y is turned by a public feature map into φ(x), clipped to a public norm. Two
+releases are composed as one event:
+
+1. the noised mean of the features (and, when the number of rows is private, their number);
+2. with z = φ - mean, clipped to a public radius: the noised sums of z zᵀ, of z yᵀ and of y.
+
+Everything is summed in whole steps of a public grid, so sums do not depend on the order of rows,
+chunks or parties, and the sensitivity is that of integers, free of rounding. A row that comes or
+goes moves z zᵀ (upper triangle, off-diagonal entries weighted by √2, which is the Frobenius norm)
+by at most r², z yᵀ by r and the class counts by 1. The parts are Gaussian, so they compose to one
+Gaussian: μ² is the sum of (sensitivity / σ)². Proofs: ``docs/proofs/moments.md``.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from permea.models.moments import Moments
+from permea.privacy.bits import BitSource, RandomState, bit_source
+from permea.privacy.certificate import NOT_PROTECTED, Certificate
+from permea.privacy.composition import Loss, tight_epsilon
+from permea.privacy.ledger import Event, Ledger
+from permea.privacy.noise import gaussian_mu, grid_slack
+from permea.privacy.sampling import Integers, discrete_gaussian
+from permea.privacy.units import Privacy
+
+Floats = NDArray[np.floating[Any]]
+Neighbours = Literal["replace", "add/remove"]
+Outputs = Literal["classes", "numbers"]
+
+RELATIONS = {
+    "replace": "one whole row, with its output, is replaced by any other; the number of rows is "
+    "public",
+    "add/remove": "one whole row, with its output, is added or taken away",
+}
+ROW_STEPS = 2**16  # steps per radius of a row z, and per unit of an output
+MEAN_STEPS = 2**32  # steps per norm of a row of features
+SQUARE_STEPS = ROW_STEPS**2  # steps of products: of z zᵀ, z yᵀ, and of the tally
+_NOISE_STEPS = 2**36  # the grid is refined until the noise has at least so many steps
+_LARGEST_SUM = 2**62  # whole numbers of 64 bits, with room for the noise
+_EXACT_ROWS = 2**13  # rows per block: products below 2**32 add up exactly in doubles
+_SHRINK = 1.0 - 1e-9  # far more than a computed norm can be wrong
+
+
+class Split(NamedTuple):
+    """Shares of the budget, in μ², of the mean, z zᵀ, z yᵀ and the tally (counts)."""
+
+    mean: float = 0.03
+    second: float = 0.47
+    cross: float = 0.48
+    tally: float = 0.02
+
+
+class Scales(NamedTuple):
+    """Noise of every part in units of what one row can add: norms of at most 1."""
+
+    mean: float
+    size: float
+    second: float
+    cross: float
+    tally: float
+
+
+def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> float:
+    """(sensitivity / σ)² of all parts together, exact for classes: ``docs/proofs/moments.md``.
+
+    Replacing a row by one of another class moves all parts by √2; by one of its own class with z
+    turned by an angle of more than 90° it moves z yᵀ by up to 2, and z zᵀ by less.
+
+    Examples
+    --------
+    >>> equal = Scales(*[1.0] * 5)
+    >>> squared_mu(equal, "add/remove", "classes"), squared_mu(equal, "replace", "classes")
+    (5.0, 10.0)
+    """
+    mean, size, second, cross, tally = (1.0 / s**2 for s in scales)
+    if neighbours == "add/remove":
+        most = 1.0 if outputs == "classes" else 3.0  # (1, y, y²) with |y| at most 1
+        return mean + size + second + cross + most * tally
+    turned = min(1.0, cross / (2.0 * second))  # cosine of the worst angle, negated
+    own_class = 2.0 * turned * cross - 2.0 * turned**2 * second
+    if outputs == "classes":
+        return 4.0 * mean + 2.0 * second + 2.0 * cross + max(own_class, 2.0 * tally)
+    return 4.0 * mean + 2.0 * second + 2.0 * cross + own_class + 4.0 * tally
+
+
+@dataclass(frozen=True)
+class MomentPlan:
+    """Everything public about a release of moments, fixed before the rows are looked at.
+
+    ``n_outputs`` counts classes, or the constant 1 and the numbers after it. ``scales`` are the
+    noises per unit sensitivity; ``loss`` is what the release costs under ``neighbours``,
+    ``replace_loss`` what it costs when a row is replaced (the record of a ledger).
+    """
+
+    privacy: Privacy
+    neighbours: Neighbours
+    outputs: Outputs
+    n_features: int
+    n_outputs: int
+    radius: float
+    feature_norm: float
+    split: Split
+    scales: Scales
+    loss: Loss
+    replace_loss: Loss
+
+    @property
+    def tally_size(self) -> int:
+        """Length of the tally: class counts, or (1, y, y²)."""
+        return self.n_outputs if self.outputs == "classes" else 2 * self.n_outputs - 1
+
+    @staticmethod
+    def refinement(scale: float, steps: float) -> int:
+        """How many noise steps one step of a sum is split into."""
+        if math.isinf(scale):
+            return 1
+        return 1 << max(0, math.ceil(math.log2(_NOISE_STEPS / (scale * steps))))
+
+    def most_rows(self) -> int:
+        """How many rows fit into 64-bit sums."""
+        worst = max(
+            int(steps) * self.refinement(scale, steps)
+            for scale, steps in zip(self.scales, _STEPS, strict=True)
+        )
+        return _LARGEST_SUM // worst
+
+    def event(self, dataset: str, description: str) -> Event:
+        """One spend for a ledger, whose record is a replaced row."""
+        privacy, loss = self.privacy, (self.replace_loss,)
+        epsilon = privacy.epsilon
+        if self.neighbours == "add/remove":
+            epsilon = tight_epsilon(loss, privacy.delta)
+            description += f" (ε = {privacy.epsilon:g} add/remove, charged as replace-one)"
+        return Event(dataset, description, "record", epsilon, privacy.delta, "gaussian", loss, loss)
+
+
+_STEPS = Scales(MEAN_STEPS, 2**32, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS)
+
+
+def plan_moments(
+    privacy: Privacy,
+    n_features: int,
+    n_outputs: int,
+    *,
+    outputs: Outputs = "classes",
+    neighbours: Neighbours = "replace",
+    radius: float = 0.5,
+    feature_norm: float = 1.0,
+    split: Split | tuple[float, float, float, float] = Split(),  # noqa: B008
+) -> MomentPlan:
+    """Calibrate the noise of a release of moments.
+
+    Examples
+    --------
+    >>> promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+    >>> plan = plan_moments(promise, 100, 10)
+    >>> abs(tight_epsilon([plan.loss], 1e-5) - 1) < 1e-3
+    True
+    >>> wider = plan_moments(promise, 100, 10, neighbours="add/remove")
+    >>> plan.scales.second > wider.scales.second
+    True
+    """
+    shares = _check(privacy, neighbours, outputs, radius, feature_norm, split)
+    size_share = 0.1 * shares.mean if neighbours == "add/remove" else 0.0
+    mean_share = shares.mean - size_share
+    size = math.inf if size_share == 0 else size_share**-0.5
+    rest = (share**-0.5 for share in shares[1:])
+    base = Scales(mean_share**-0.5, size, *rest)
+    promise = replace(privacy, mechanism="gaussian")
+    draft = MomentPlan(
+        promise, neighbours, outputs, n_features, n_outputs, float(radius), float(feature_norm),
+        shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0),
+    )  # fmt: skip
+    goal = gaussian_mu(privacy.epsilon, privacy.delta)
+    eta, tau = _slack(_scaled(draft, goal), goal)
+    if 2.0 * eta > 0.1 * privacy.epsilon or tau > 0.1 * privacy.delta:
+        raise ValueError(
+            "There are too many features for noise on this grid; use fewer, or a larger epsilon."
+        )
+    goal = gaussian_mu(privacy.epsilon - 2.0 * eta, (privacy.delta - tau) * math.exp(-eta))
+    return _scaled(draft, goal)
+
+
+def _scaled(draft: MomentPlan, mu: float) -> MomentPlan:
+    """The plan with noise in the proportions of ``draft`` and a total of ``mu``."""
+    factor = math.sqrt(squared_mu(draft.scales, draft.neighbours, draft.outputs)) / mu
+    plan = replace(draft, scales=Scales(*(s * factor for s in draft.scales)))
+    losses = {}
+    for relation in ("replace", "add/remove"):
+        own = math.sqrt(squared_mu(plan.scales, relation, plan.outputs))
+        eta, tau = _slack(plan, own)
+        losses[relation] = Loss("gaussian", own, 1, tau, eta)
+    return replace(plan, loss=losses[plan.neighbours], replace_loss=losses["replace"])
+
+
+def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
+    """What the grid costs, added up over the parts; every entry may change."""
+    D, C = plan.n_features, plan.n_outputs
+    counts = Scales(D, 1, D * (D + 1) // 2, D * C, plan.tally_size)
+    eta = tau = 0.0
+    for scale, steps, count in zip(plan.scales, _STEPS, counts, strict=True):
+        if math.isinf(scale):
+            continue
+        sigma = scale * steps * plan.refinement(scale, steps) / math.sqrt(2.0)
+        part = grid_slack(sigma, mu, int(count))
+        eta, tau = eta + part[0], tau + part[1]
+    return eta, tau
+
+
+def _check(
+    privacy: Privacy, neighbours: str, outputs: str, radius: float, norm: float, split: Any
+) -> Split:
+    if privacy.unit != "record" or privacy.delta <= 0:
+        raise ValueError(
+            "Moments hide whole records with Gaussian noise: they need unit='record' and delta > 0 "
+            f"per record, e.g. delta=1e-5; got {privacy.describe()}."
+        )
+    if privacy.sampler != "grid" or privacy.clip_norm is not None:
+        raise ValueError(
+            "Moments are noised on their own grid and clipped to `radius`: leave sampler and "
+            "clip_norm of Privacy at their defaults."
+        )
+    if neighbours not in RELATIONS:
+        raise ValueError(f"neighbours must be 'replace' or 'add/remove', got {neighbours!r}.")
+    if outputs not in ("classes", "numbers"):
+        raise ValueError(f"outputs must be 'classes' or 'numbers', got {outputs!r}.")
+    if not (math.isfinite(radius) and radius > 0 and math.isfinite(norm) and norm > 0):
+        raise ValueError("radius and feature_norm must be positive public numbers.")
+    shares = Split(*split)
+    if min(shares) <= 0 or abs(sum(shares) - 1.0) > 1e-9:
+        raise ValueError("split needs four positive shares that add up to 1: see Split.")
+    return shares
+
+
+@dataclass(frozen=True)
+class MomentSums:
+    """Exact sums of rows in whole steps: private, and additive over chunks and parties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+    >>> plan = plan_moments(promise, 2, 2)
+    >>> Z, Y = np.array([[0.3, 0.0], [0.0, 0.5]]), np.eye(2)
+    >>> whole = sum_moments(Z, Y, plan)
+    >>> parts = sum_moments(Z[:1], Y[:1], plan) + sum_moments(Z[1:], Y[1:], plan)
+    >>> bool((whole.second == parts.second).all() and (whole.cross == parts.cross).all())
+    True
+    """
+
+    second: Integers
+    cross: Integers
+    tally: Integers
+    n_rows: int
+
+    def __add__(self, other: "MomentSums") -> "MomentSums":
+        return MomentSums(
+            self.second + other.second, self.cross + other.cross, self.tally + other.tally,
+            self.n_rows + other.n_rows,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FeatureSums:
+    """Exact sum of rows of features in whole steps, for the mean: private and additive."""
+
+    features: Integers
+    n_rows: int
+
+    def __add__(self, other: "FeatureSums") -> "FeatureSums":
+        return FeatureSums(self.features + other.features, self.n_rows + other.n_rows)
+
+
+def to_steps(rows: Floats, norm: float, steps: int) -> NDArray[np.float64]:
+    """Shrink rows to ``norm`` and round them towards zero, to whole steps of ``norm / steps``.
+
+    What the proof uses is checked on the whole numbers themselves: no row is longer than
+    ``steps``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_steps(np.array([[3.0, 4.0], [0.3, 0.0]]), 1.0, 100).tolist()
+    [[59.0, 79.0], [30.0, 0.0]]
+    """
+    scaled = np.asarray(rows, dtype=np.float64) * (steps / norm)
+    for _ in range(2):
+        lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
+        np.multiply(scaled, np.minimum(1.0, _SHRINK * steps / np.maximum(lengths, 1e-300)), scaled)
+        np.trunc(scaled, out=scaled)
+    return scaled
+
+
+def sum_features(features: Floats, plan: MomentPlan) -> FeatureSums:
+    """Sum of features for the mean, each row clipped to the public norm."""
+    total = np.zeros(plan.n_features, dtype=np.int64)
+    for start in range(0, len(features), _EXACT_ROWS):
+        block = to_steps(features[start : start + _EXACT_ROWS], plan.feature_norm, MEAN_STEPS)
+        total += block.sum(axis=0).astype(np.int64)
+    return FeatureSums(total, len(features))
+
+
+def sum_moments(Z: Floats, Y: Floats, plan: MomentPlan) -> MomentSums:
+    """Sums of centred features Z and outputs Y (class indicators, or numbers).
+
+    For ``outputs="numbers"`` Y has the columns (1, y), each of the q numbers is clipped to
+    [-1/√q, 1/√q], and (1, y)/√2 enters the cross moments.
+    """
+    D, C = plan.n_features, plan.n_outputs
+    second, cross = np.zeros((D, D), np.int64), np.zeros((D, C), np.int64)
+    tally = np.zeros(plan.tally_size, np.int64)
+    for start in range(0, len(Z), _EXACT_ROWS):
+        z = to_steps(Z[start : start + _EXACT_ROWS], plan.radius, ROW_STEPS)
+        y, counted = _outputs_in_steps(Y[start : start + _EXACT_ROWS], plan)
+        second += (z.T @ z).astype(np.int64)
+        cross += (z.T @ y).astype(np.int64)
+        tally += counted.sum(axis=0).astype(np.int64)
+    return MomentSums(second, cross, tally, len(Z))
+
+
+def _outputs_in_steps(
+    Y: Floats, plan: MomentPlan
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Outputs for the cross moments, and for the tally, in whole steps."""
+    if plan.outputs == "classes":
+        indicators = np.asarray(Y, dtype=np.float64)
+        if not np.all((indicators == 0) | (indicators == 1)) or np.any(indicators.sum(1) != 1):
+            raise ValueError("Class indicators must hold a single 1 in every row.")
+        return indicators * ROW_STEPS, indicators * SQUARE_STEPS
+    box = 1.0 / math.sqrt(Y.shape[1] - 1)  # every output by itself, so that the norm is at most 1
+    y = np.trunc(np.clip(np.asarray(Y[:, 1:], np.float64), -box, box) * ROW_STEPS * _SHRINK)
+    one = np.full((len(y), 1), float(ROW_STEPS))
+    both = np.trunc(np.hstack([one, y]) * (_SHRINK / math.sqrt(2.0)))
+    return both, np.hstack([one * ROW_STEPS, y * ROW_STEPS, y * y])
+
+
+@dataclass(frozen=True)
+class NoisedMoments:
+    """What passed the wall: moments about the noised mean, and the certificate."""
+
+    moments: Moments
+    mean: NDArray[np.float64]
+    certificate: Certificate
+
+
+class MomentWall:
+    """The one way of moments out of the house: charged first, then each stage once.
+
+    Parameters
+    ----------
+    plan : MomentPlan
+    random_state : None, int, RandomState or Generator
+        ``None`` draws from a cryptographic generator. Anything else is repeatable, and the
+        certificate says "not private: seeded".
+    ledger : Ledger, optional
+        Charged with one event when this object is made, before anything is computed.
+    dataset, description : str
+        For the ledger.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+    >>> plan = plan_moments(promise, 3, 2)
+    >>> wall = MomentWall(plan)
+    >>> phi = np.random.default_rng(0).random((50, 3)) / 3
+    >>> mean = wall.noise_mean(sum_features(phi, plan))
+    >>> out = wall.noise_moments(sum_moments(phi - mean, np.eye(2)[[0, 1] * 25], plan))
+    >>> out.moments.second.shape, out.certificate.is_private
+    ((3, 3), True)
+    """
+
+    def __init__(
+        self,
+        plan: MomentPlan,
+        *,
+        random_state: RandomState = None,
+        ledger: Ledger | None = None,
+        dataset: str = "data",
+        description: str = "noised moments",
+    ) -> None:
+        self.plan, self._summary = plan, ""
+        if ledger is not None:
+            ledger.charge(plan.event(dataset, description))
+            self._summary = ledger.summary(dataset)
+        self._source = bit_source(random_state)
+        self._mean: NDArray[np.float64] | None = None
+        self._done = False
+
+    def noise_mean(self, sums: FeatureSums) -> NDArray[np.float64]:
+        """The noised mean of the features."""
+        if self._mean is not None:
+            raise RuntimeError("The mean has passed the wall already; it was paid for once.")
+        _check_rows(sums.n_rows, self.plan)
+        noise = mean_noise(self.plan, self._source)
+        self._mean = mean_from_steps(noised_mean_steps(sums, noise, self.plan), self.plan)
+        return self._mean
+
+    def noise_moments(self, sums: MomentSums) -> NoisedMoments:
+        """The noised moments of rows about the noised mean."""
+        if self._mean is None or self._done:
+            raise RuntimeError("First the mean, then the moments, each once.")
+        self._done = True
+        _check_rows(sums.n_rows, self.plan)
+        noised = add_noise(sums, moment_noise(self.plan, self._source), self.plan)
+        moments = moments_from_steps(noised, self.plan)
+        certificate = certify(self.plan, moments, self._source.seeded, self._summary)
+        return NoisedMoments(moments, self._mean, certificate)
+
+
+def _check_rows(n_rows: int, plan: MomentPlan) -> None:
+    if n_rows > plan.most_rows():
+        raise OverflowError(
+            f"Sums over more than {plan.most_rows()} rows do not fit into 64 bits at this epsilon. "
+            "Release the moments of parts of the rows, as parties of a federation do."
+        )
+
+
+class MeanNoise(NamedTuple):
+    """Noise of the first stage in refined steps."""
+
+    features: Integers
+    size: int
+
+
+class MomentNoise(NamedTuple):
+    """Noise of the second stage in refined steps; ``second`` is symmetric."""
+
+    second: Integers
+    cross: Integers
+    tally: Integers
+
+    def __add__(self, other: "MomentNoise") -> "MomentNoise":  # type: ignore[override]
+        return MomentNoise(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def mean_noise(plan: MomentPlan, source: BitSource, *, shares: int = 1) -> MeanNoise:
+    """Noise for the mean, or one of ``shares`` parts whose sum is that noise."""
+    features = _draw(plan.scales.mean, MEAN_STEPS, plan.n_features, plan, source, shares)
+    size = 0
+    if math.isfinite(plan.scales.size):
+        size = int(_draw(plan.scales.size, _STEPS.size, 1, plan, source, shares)[0])
+    return MeanNoise(features, size)
+
+
+def moment_noise(plan: MomentPlan, source: BitSource, *, shares: int = 1) -> MomentNoise:
+    """Noise for the moments, or one of ``shares`` parts whose sum is that noise.
+
+    The sum of discrete Gaussians of variance σ²/n is within ``exp(10 n exp(-π² σ²/n))`` of the
+    discrete Gaussian of variance σ² (Kairouz, Liu and Steinke 2021): no difference for σ above
+    2**30 steps.
+    """
+    D, scale = plan.n_features, plan.scales.second
+    second = np.zeros((D, D), dtype=np.int64)
+    above = np.triu_indices(D, 1)
+    second[above] = _draw(
+        scale / math.sqrt(2.0), SQUARE_STEPS, above[0].size, plan, source, shares, base=scale
+    )
+    second += second.T
+    second[np.diag_indices(D)] = _draw(scale, SQUARE_STEPS, D, plan, source, shares)
+    cross = _draw(plan.scales.cross, SQUARE_STEPS, D * plan.n_outputs, plan, source, shares)
+    tally = _draw(plan.scales.tally, SQUARE_STEPS, plan.tally_size, plan, source, shares)
+    return MomentNoise(second, cross.reshape(D, plan.n_outputs), tally)
+
+
+def _draw(
+    scale: float, steps: float, count: int, plan: MomentPlan, source: BitSource, shares: int,
+    base: float | None = None,
+) -> Integers:  # fmt: skip
+    whole = int(steps)
+    refined = whole * plan.refinement(scale if base is None else base, whole)
+    sigma = scale * refined / math.sqrt(shares) * (1.0 + 1e-12)
+    if count == 0:
+        return np.zeros(0, dtype=np.int64)
+    return discrete_gaussian(sigma, count, source)
+
+
+def noised_mean_steps(sums: FeatureSums, noise: MeanNoise, plan: MomentPlan) -> MeanNoise:
+    """Sum plus noise, in refined steps; the number of rows is exact when it is public."""
+    fine = plan.refinement(plan.scales.mean, MEAN_STEPS)
+    size = sums.n_rows
+    if math.isfinite(plan.scales.size):
+        steps = int(_STEPS.size)
+        size = sums.n_rows * steps * plan.refinement(plan.scales.size, steps) + noise.size
+    return MeanNoise(sums.features * fine + noise.features, size)
+
+
+def mean_from_steps(noised: MeanNoise, plan: MomentPlan) -> NDArray[np.float64]:
+    """The noised mean in the units of the features."""
+    grid = plan.feature_norm / (MEAN_STEPS * plan.refinement(plan.scales.mean, MEAN_STEPS))
+    size = float(noised.size)
+    if math.isfinite(plan.scales.size):
+        steps = int(_STEPS.size)
+        size /= steps * plan.refinement(plan.scales.size, steps)
+    return np.asarray(noised.features * grid / max(size, 1.0))
+
+
+def add_noise(sums: MomentSums, noise: MomentNoise, plan: MomentPlan) -> MomentSums:
+    """Sums plus noise, in refined steps."""
+    fine = [
+        plan.refinement(s, SQUARE_STEPS)
+        for s in (plan.scales.second, plan.scales.cross, plan.scales.tally)
+    ]
+    return MomentSums(
+        sums.second * fine[0] + noise.second, sums.cross * fine[1] + noise.cross,
+        sums.tally * fine[2] + noise.tally, sums.n_rows if plan.neighbours == "replace" else 0,
+    )  # fmt: skip
+
+
+def moments_from_steps(noised: MomentSums, plan: MomentPlan) -> Moments:
+    """Noised sums in the units of features and outputs, for the models."""
+    r, scales = plan.radius, plan.scales
+    second, cross, tally = (
+        part * (1.0 / (SQUARE_STEPS * plan.refinement(scale, SQUARE_STEPS)))
+        for part, scale in zip(
+            (noised.second, noised.cross, noised.tally),
+            (scales.second, scales.cross, scales.tally),
+            strict=True,
+        )
+    )
+    noise = scales.second * r**2, scales.cross * r
+    if plan.outputs == "classes":
+        size = float(noised.n_rows) if plan.neighbours == "replace" else float(tally.sum())
+        return Moments(
+            second * r**2, cross * r, cross.sum(axis=1) * r, tally, tally, max(size, 1.0), *noise,
+            scales.tally,
+        )  # fmt: skip
+    width = math.sqrt(2.0)  # (1, y)/√2 went in
+    q = plan.n_outputs - 1
+    size = float(noised.n_rows) if plan.neighbours == "replace" else float(tally[0])
+    return Moments(
+        second * r**2, cross[:, 1:] * (r * width), cross[:, 0] * (r * width), tally[1 : 1 + q],
+        np.maximum(tally[1 + q :], 0.0), max(size, 1.0), noise[0], noise[1] * width, scales.tally,
+    )  # fmt: skip
+
+
+def certify(plan: MomentPlan, moments: Moments, seeded: bool, summary: str) -> Certificate:
+    """The certificate of a release of moments; the neighbour relation is part of it."""
+    privacy = plan.privacy
+    kept = NOT_PROTECTED[1:] if plan.neighbours == "replace" else NOT_PROTECTED[2:]
+    labels = "the set of class labels" if plan.outputs == "classes" else "the range of the outputs"
+    scales = ", ".join(f"{s:.4g}" for s in plan.scales[2:])
+    replace_epsilon = tight_epsilon([plan.replace_loss], privacy.delta)
+    certificate = Certificate(
+        privacy=privacy,
+        n_rows=round(moments.size),
+        n_columns=plan.n_features,
+        noise=f"Gaussian on second moments, cross moments and counts; σ = {scales} times what one "
+        f"row adds; {100 * plan.split.mean:g} % of the budget for the mean",
+        seeded=seeded,
+        exposed_entries=0.0,
+        record_epsilon=privacy.epsilon,
+        record_delta=privacy.delta,
+        simple_record_epsilon=privacy.epsilon,
+        simple_record_delta=privacy.delta,
+        ledger=summary,
+        not_protected=(labels, *kept),
+        neighbours=RELATIONS[plan.neighbours],
+        released=f"moments of {plan.n_features} features, clipped to the radius {plan.radius:g} "
+        "about their noised mean; no rows",
+    )
+    if plan.neighbours == "add/remove":
+        return certificate.add_step(
+            f"when a row is replaced instead, the same noise keeps ε = {replace_epsilon:.4g} per "
+            f"record at δ = {privacy.delta:g} per record"
+        )
+    return certificate
