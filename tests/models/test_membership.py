@@ -24,7 +24,7 @@ DISTURBANCES = ["precision", "gamma"]
     [
         MembershipMapping(),
         MembershipMapping(disturbance="gamma"),
-        MembershipMapping(inducing="pivots", standardize=False),
+        MembershipMapping(inducing="pivots", standardize=False, bandwidth="auto"),
         MembershipAutoencoder(n_components=2),
     ]
 )
@@ -97,6 +97,16 @@ def test_far_predictions_tend_to_the_mean():
     np.testing.assert_allclose(model.predict(np.array([[1e8, 0], [-1e300, 1e300]])), y.mean())
 
 
+@pytest.mark.parametrize("frequency", [1, 4, 9, 20])
+def test_automatic_bandwidth_learns_curves(frequency):
+    """One input, where the weights of (1.53) are far too wide."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(300, 1))
+    y = np.sin(frequency * X[:, 0])
+    noisy = y + 0.1 * rng.normal(size=300)
+    assert MembershipMapping(bandwidth="auto").fit(X, noisy).score(X, y) > 0.97
+
+
 def test_one_output_and_one_column_are_told_apart():
     X = np.linspace(0, 1, 20)[:, None]
     assert MembershipMapping().fit(X, X[:, 0]).predict(X).shape == (20,)
@@ -164,6 +174,7 @@ class TestDegenerateInput:
         {"max_inducing": 0},
         {"max_inducing": 1.5},
         {"nu": 2.0},
+        {"bandwidth": "narrow"},
         {"kappa": 0.0},
         {"disturbance": "laplace"},
         {"inducing": "random"},

@@ -72,6 +72,21 @@ def test_precision_is_the_inverse_mean_squared_error(seed):
     assert 1 / mapping.precision == pytest.approx(np.mean((Y - mapping(X)) ** 2), rel=1e-6)
 
 
+def test_validation_error_is_generalised_cross_validation():
+    X, Y = problem(6)
+    mapping = learn_precision_mapping(X, Y, limit=15)
+    hat = LongWay(mapping, X, nu=2.1).direct_output(np.eye(len(X)))
+    expected = np.mean((Y - hat @ Y) ** 2) / (1 - np.trace(hat) / len(X)) ** 2
+    assert mapping.validation_error == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("bandwidth", [0.25, 4.0])
+def test_bandwidth_is_a_factor_on_the_ranges(bandwidth):
+    X, Y = problem(6)
+    mapping = learn_precision_mapping(X, Y, limit=15, bandwidth=bandwidth)
+    np.testing.assert_allclose(mapping.scales * np.ptp(X, axis=0) * bandwidth, 1)
+
+
 def test_a_mapping_in_other_units_obeys_the_same_equations():
     X, Y = problem(1)
     mapping = learn_precision_mapping(X, Y, limit=15).in_units(30.0)

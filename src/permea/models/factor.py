@@ -69,6 +69,10 @@ class RidgePath:
         """‖Z‖²."""
         return float(np.sum(self._energies / self._shifted(regularization) ** 2))
 
+    def trace(self, regularization: float) -> float:
+        """Trace of G (G + λI)⁻¹, the number of effective parameters."""
+        return float(np.sum(self.values / self._shifted(regularization)))
+
     def solve(self, regularization: float) -> Array:
         """Z itself, in the precision of G."""
         divided = self._rotated / self._shifted(regularization)[:, None]

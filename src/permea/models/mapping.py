@@ -11,7 +11,8 @@ with kernel σ² exp(−½ Σ_k w_k |x_k − a_k|²). With K_aa = σ² L Lᵀ an
 regression on the features B with strength τ(M, 1) + 1/(β σ²), which is what is computed.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -20,6 +21,8 @@ from permea.models.base import Array
 from permea.models.factor import RidgePath
 from permea.models.inducing import Inducing, find_inducing, gaussian_kernel, unit_range_scales
 
+_SMALLEST_BANDWIDTH, _LARGEST_BANDWIDTH = 2.0**-8, 2.0**8
+_PATIENCE = 2  # bandwidths in a row that may fail to improve
 _CHUNK_ENTRIES = 4_000_000  # kernel values held at once: bounds the memory of every query
 
 
@@ -33,6 +36,7 @@ class Mapping(NamedTuple):
     precision: float  #: β
     smoothing: float  #: τ(M, σ²)
     n_iter: int  #: updates of β
+    validation_error: float = math.nan  #: mean squared error by generalised cross-validation
 
     def in_units(self, unit: float) -> "Mapping":
         """The mapping whose outputs are ``unit`` times these; (1.48) holds for it as well."""
@@ -41,6 +45,7 @@ class Mapping(NamedTuple):
             scale=self.scale * unit**2,
             precision=self.precision / unit**2,
             smoothing=self.smoothing * unit**2,
+            validation_error=self.validation_error * unit**2,
         )
 
     def inducing_inputs(self) -> Array:
@@ -87,6 +92,7 @@ def learn_precision_mapping(
     kappa: float = 0.1,
     nu: float = 2.1,
     inducing: str = "kmeans",
+    bandwidth: float = 1.0,
     tol: float = 1e-6,
     max_iter: int = 100,
 ) -> Mapping:
@@ -101,6 +107,8 @@ def learn_precision_mapping(
     kappa, nu : float
         Smallest smoothing level κ and degrees of freedom ν.
     inducing : {"kmeans", "pivots"}
+    bandwidth : float
+        Factor on the ranges that the kernel weights are made of; 1 is (1.53).
     tol : float
         The iteration ends when β changes by less than this share of itself.
     max_iter : int
@@ -117,7 +125,7 @@ def learn_precision_mapping(
     >>> len(mapping.points), bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
     (3, True)
     """
-    scales = unit_range_scales(X)
+    scales = unit_range_scales(X) / X.dtype.type(bandwidth)
     found = find_inducing(scale_inputs(X, scales), limit, kappa, nu, inducing)
     return _fit_precision(found, Y, scales, tol, max_iter)
 
@@ -141,7 +149,9 @@ def _fit_precision(found: Inducing, Y: Array, scales: Array, tol: float, max_ite
         error = max(squares, rounding * energy) / max(Y.size, 1)  # (1.58)
         if abs(error - previous) <= tol * previous:
             break
-    Z = path.solve(max(tau + error / scale, path.floor))
+    strength = max(tau + error / scale, path.floor)
+    Z = path.solve(strength)
+    left = 1 - path.trace(strength) / Y.shape[0]
     return Mapping(
         scales=scales,
         points=found.points,
@@ -150,4 +160,49 @@ def _fit_precision(found: Inducing, Y: Array, scales: Array, tol: float, max_ite
         precision=1.0 / max(error, float(np.finfo(np.float64).tiny)),
         smoothing=scale * tau,
         n_iter=n_iter,
+        validation_error=error / max(left, rounding) ** 2,
     )
+
+
+def learn_best_bandwidth(X: Array, Y: Array, **parameters: Any) -> Mapping:
+    """Learn with the bandwidth, a power of two, that generalised cross-validation prefers.
+
+    The weights of (1.53) are wide for few inputs and narrow for many, because squared distances
+    add up over the inputs. From 1 on, the bandwidth is divided or else multiplied by four while
+    that lowers
+
+        GCV = (1/pN) ‖Y − HY‖² / (1 − Tr H / N)²,     H = B (BᵀB + λI)⁻¹ Bᵀ,
+
+    which estimates the error on new rows without leaving any out, and in the end half and double
+    of the best are tried. Rows that repeat each other deceive this estimate. M follows
+    001 Algorithm 1 for every bandwidth.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> fixed = learn_precision_mapping(X, np.sin(9 * X), limit=100)
+    >>> better = learn_best_bandwidth(X, np.sin(9 * X), limit=100)
+    >>> better.validation_error < 0.1 * fixed.validation_error
+    True
+    """
+    tried = {1.0: learn_precision_mapping(X, Y, bandwidth=1.0, **parameters)}
+
+    def improves(bandwidth: float) -> bool:
+        least = min(mapping.validation_error for mapping in tried.values())
+        tried[bandwidth] = learn_precision_mapping(X, Y, bandwidth=bandwidth, **parameters)
+        return tried[bandwidth].validation_error < least
+
+    def best() -> float:
+        return min(tried, key=lambda bandwidth: tried[bandwidth].validation_error)
+
+    for factor in (0.25, 4.0):
+        bandwidth, failures = factor, 0
+        while failures < _PATIENCE and _SMALLEST_BANDWIDTH <= bandwidth <= _LARGEST_BANDWIDTH:
+            failures = 0 if improves(bandwidth) else failures + 1
+            bandwidth *= factor
+        if best() != 1.0:
+            break
+    for bandwidth in (best() / 2, best() * 2):
+        improves(bandwidth)
+    return tried[best()]

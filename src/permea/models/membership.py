@@ -12,7 +12,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea.models.base import Array, row_norms
 from permea.models.encoding import Encoding, ShrunkWarning, principal_encoding
-from permea.models.mapping import Mapping, learn_precision_mapping, mean_variance
+from permea.models.mapping import (
+    Mapping,
+    learn_best_bandwidth,
+    learn_precision_mapping,
+    mean_variance,
+)
 from permea.models.membership_gamma import learn_gamma_mapping
 
 _FLOATS = [np.float64, np.float32]
@@ -55,6 +60,7 @@ def largest_count(share: float | int, N: int) -> int:
 class _MappingParameters(BaseEstimator):  # type: ignore[misc]
     """The parameters that steer the learning of a mapping, and the learning itself."""
 
+    bandwidth: float | str = 1.0  # the seeds' own; a parameter of the regressor only
     max_inducing: float | int
     disturbance: str
     inducing: str
@@ -90,16 +96,17 @@ class _MappingParameters(BaseEstimator):  # type: ignore[misc]
                 tol=self.tol,
                 max_iter=self.max_iter,
             )
-        return learn_precision_mapping(
-            X,
-            Y,
-            limit=limit,
-            kappa=self.kappa,
-            nu=self.nu,
-            inducing=self.inducing,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
+        parameters: dict[str, Any] = {
+            "limit": limit,
+            "kappa": self.kappa,
+            "nu": self.nu,
+            "inducing": self.inducing,
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+        }
+        if self.bandwidth == "auto":
+            return learn_best_bandwidth(X, Y, **parameters)
+        return learn_precision_mapping(X, Y, bandwidth=float(self.bandwidth), **parameters)
 
 
 class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[misc]
@@ -135,6 +142,10 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         Degrees of freedom ν > 2 (001 eq. 1.52). May be infinite.
     kappa : float, default=0.1
         Smallest smoothing level κ; "precision" only.
+    bandwidth : float or "auto", default=1.0
+        Factor on the input ranges that w is made of; "precision" only. 1 is 001 eq. (1.53).
+        "auto" picks a power of two by generalised cross-validation, which helps where inputs are
+        very few or very many.
     input_variance : float, default=0.01
         Variance σx² of every input; "gamma" only (000 Def. 5). With ``standardize`` it counts in
         units of the variance that the input has in the training rows.
@@ -175,7 +186,10 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = _LEARNING_CONSTRAINTS
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "bandwidth": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        **_LEARNING_CONSTRAINTS,
+    }
 
     def __init__(
         self,
@@ -186,10 +200,12 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         standardize: bool = True,
         nu: float = 2.1,
         kappa: float = 0.1,
+        bandwidth: float | str = 1.0,
         input_variance: float = 0.01,
         tol: float = 1e-6,
         max_iter: int = 1000,
     ) -> None:
+        self.bandwidth = bandwidth
         self.max_inducing = max_inducing
         self.disturbance = disturbance
         self.inducing = inducing
