@@ -1,0 +1,28 @@
+"""The command ``permea``, also as ``python -m permea``."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say which extra it needs.
+
+    Everything but the command line works without the extra ``[cli]``.
+    """
+    try:
+        import pandas
+        import typer  # noqa: F401
+    except ImportError as error:
+        print(
+            f"permea: error: The command line needs {error.name}, which is not installed. "
+            'Install the extra: pip install "permea[cli]".',
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    del pandas
+    from permea.cli.app import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

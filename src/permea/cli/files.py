@@ -1,0 +1,121 @@
+"""Results that appear whole or not at all: written beside their place, then renamed."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from permea.cli.errors import CommandError, ExitCode
+
+STREAM = "-"
+
+
+def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...] = ()) -> None:
+    """Find out before any work is done whether a result can be written.
+
+    Parameters
+    ----------
+    path : str
+        Where the result will go; ``-`` is standard output.
+    suffixes : tuple of str
+        Endings that name a format that can be written; empty for any.
+    inputs : tuple of str
+        Files that must not be overwritten.
+    """
+    if path == STREAM:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise CommandError(
+            f"{path} is a folder. Name a file in it, e.g. -o {target / 'result'}"
+            f"{suffixes[0] if suffixes else ''}.",
+            ExitCode.OUTPUT,
+        )
+    special = target.exists() and not target.is_file()
+    if suffixes and not special and target.suffix.lower() not in suffixes:
+        known = " or ".join(suffixes)
+        raise CommandError(
+            f"{path}: the ending of an output file says its format; use {known}.", ExitCode.USAGE
+        )
+    for source in inputs:
+        if source != STREAM and target.exists() and os.path.samefile(source, target):
+            raise CommandError(
+                f"{path} is also the input and would be lost. Choose another name for -o.",
+                ExitCode.USAGE,
+            )
+    _check_folder(target.absolute().parent)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise CommandError(
+            f"The folder {folder} does not exist. Create it, or write elsewhere with -o.",
+            ExitCode.OUTPUT,
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(
+            f"The folder {folder} is not writable for you. Write elsewhere with -o.",
+            ExitCode.OUTPUT,
+        )
+
+
+@contextmanager
+def replacing(path: str | Path, *, secret: bool = False) -> Iterator[Path]:
+    """Give a place beside ``path`` to write to, and rename it to ``path`` when all went well.
+
+    Whatever goes wrong, an interrupt included, the place is removed and ``path`` is as before.
+    With ``secret`` the file can be read by its owner alone.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder, "out.txt")) as beside:
+    ...         _ = beside.write_text("done")
+    ...     Path(folder, "out.txt").read_text(), len(list(Path(folder).iterdir()))
+    ('done', 1)
+    """
+    target = Path(path)
+    device = target.exists() and not target.is_file()
+    folder = None if device else target.absolute().parent
+    beside: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{target.name}.", suffix=".part")
+        os.close(handle)
+        beside = Path(name)
+        yield beside
+        if device:
+            with beside.open("rb") as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+            return
+        _settle(beside, target, secret)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise CommandError(
+            f"{path} could not be written: {reason}. Nothing was changed; free some space or write "
+            "elsewhere with -o.",
+            ExitCode.OUTPUT,
+        ) from error
+    finally:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+
+
+def _settle(beside: Path, target: Path, secret: bool) -> None:
+    """Bring a complete file to the disk and to its name."""
+    with beside.open("rb") as written:
+        os.fsync(written.fileno())
+    if not secret:
+        umask = os.umask(0)
+        os.umask(umask)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
+        beside.chmod(mode)
+    os.replace(beside, target)
+
+
+def write_whole(path: str | Path, write: Callable[[Path], object], *, secret: bool = False) -> None:
+    """Let ``write`` fill a file that appears at ``path`` only when it is complete."""
+    with replacing(path, secret=secret) as beside:
+        write(beside)
