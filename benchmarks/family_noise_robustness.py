@@ -1,20 +1,18 @@
 """002 Table 4.1: accuracy on MNIST test images with Gaussian noise, beside a trained network.
 
-Run ``python benchmarks/family_noise_robustness.py`` (``--rows 10000`` for a smaller run). Needs
-mnist.npz in the folder that PERMEA_DATA names. The seed's reference is a convolutional network;
-the one here is scikit-learn's multilayer perceptron, trained on the same clean images.
+The seed's reference is a convolutional network; the one here is scikit-learn's multilayer
+perceptron, trained on the same clean images. ``--rows 10000`` makes a smaller run.
 """
 
 import argparse
 import time
 
 import numpy as np
-from family_speed import load_mnist
+from common import mnist
 from sklearn.neural_network import MLPClassifier
 
 from permea.compose import ReconstructionClassifier
-from permea.models.fuzzy import FuzzyAutoencoder
-from permea.models.membership import MembershipAutoencoder
+from permea.models import FuzzyAutoencoder, MembershipAutoencoder
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 SEED = {
@@ -42,20 +40,20 @@ def main():
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    X, y, X_test, y_test = load_mnist()
+    X, y, X_test, y_test = mnist(rows=arguments.rows)
     rng = np.random.default_rng(0)
     tests = [X_test + np.float32(s) * rng.standard_normal(X_test.shape, np.float32) for s in LEVELS]
-    print("| noise            |" + "".join(f" {s:6.1f} |" for s in LEVELS))
-    print("|------------------|" + "--------|" * len(LEVELS), flush=True)
+    print("| noise            |" + "".join(f" {s:6.1f} |" for s in LEVELS) + " time (s) |")
+    print("|------------------|" + "--------|" * (len(LEVELS) + 1), flush=True)
     for name, figures in SEED.items():
-        print(f"| {name:16s} |" + "".join(f" {f:.4f} |" for f in figures), flush=True)
+        print(f"| {name:16s} |" + "".join(f" {f:.4f} |" for f in figures) + "  |", flush=True)
     for name, model in models(arguments.jobs):
         start = time.perf_counter()
-        model.fit(X[: arguments.rows], y[: arguments.rows])
+        model.fit(X, y)
         figures = [model.score(test, y_test) for test in tests]
         seconds = time.perf_counter() - start
         line = "".join(f" {f:.4f} |" for f in figures)
-        print(f"| {name:16s} |{line} {seconds:.0f} s", flush=True)
+        print(f"| {name:16s} |{line} {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,18 @@
 """Time, memory and accuracy of the three model families as classifiers of MNIST-60000.
 
-Run ``python benchmarks/family_speed.py`` (``--rows 10000`` for a smaller run). Needs mnist.npz in
-the folder that PERMEA_DATA names. Each family runs in a process of its own, so that the peak
-memory is its own; n = 20, five layers, branches of 1000 rows, float32.
+Each family runs in a process of its own, so that the peak memory is its own; n = 20, five layers,
+branches of 1000 rows, float32. ``--rows 10000`` makes a smaller run.
 """
 
 import argparse
 import multiprocessing
-import os
 import resource
 import time
-from pathlib import Path
 
-import numpy as np
+from common import mnist
 
 from permea.compose import ReconstructionClassifier
-from permea.models import KernelAffineHullMachine
-from permea.models.fuzzy import FuzzyAutoencoder
-from permea.models.membership import MembershipAutoencoder
+from permea.models import FuzzyAutoencoder, KernelAffineHullMachine, MembershipAutoencoder
 
 FAMILIES = {
     "KAHM": (KernelAffineHullMachine(), 5),
@@ -28,21 +23,8 @@ FAMILIES = {
 }
 
 
-def load_mnist():
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    path = Path(os.environ.get("PERMEA_DATA", default)) / "mnist.npz"
-    if not path.exists():
-        raise SystemExit(f"{path} is missing: set PERMEA_DATA to a folder with mnist.npz.")
-    data = np.load(path)
-    rows = [
-        data[k].reshape(len(data[k]), -1).astype(np.float32) / 255 for k in ("x_train", "x_test")
-    ]
-    return rows[0], data["y_train"], rows[1], data["y_test"]
-
-
 def run(name, n_rows, n_jobs):
-    X, y, X_test, y_test = load_mnist()
-    X, y = X[:n_rows], y[:n_rows]
+    X, y, X_test, y_test = mnist(rows=n_rows)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model, n_layers = FAMILIES[name]
     start = time.perf_counter()

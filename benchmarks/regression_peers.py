@@ -1,6 +1,6 @@
 """Membership mappings without tuning against tuned kernel regression, on four real problems.
 
-Run ``python benchmarks/regression_peers.py``. Two problems come with scikit-learn; the other two
+Two problems come with scikit-learn; the other two
 need usps.npz and rr_stress_predict.npz in the folder that PERMEA_DATA names. Every peer sees inputs
 scaled to [0, 1] and standardised outputs, and is tuned on the training rows: by 3-fold search over
 the grids below, or by maximum likelihood. The time of a peer includes its tuning. The error is the
@@ -8,12 +8,11 @@ root mean squared error on held-out rows, in units of the standard deviation of 
 """
 
 import argparse
-import os
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
+from common import load
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -26,20 +25,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVR
 
-from permea.models.fuzzy import FuzzyModel
-from permea.models.membership import MembershipMapping
+from permea.models import FuzzyModel, MembershipMapping
 
 ROWS = 2000  # at most so many training rows, for the sake of the peers
 
 
-def folder():
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    return Path(os.environ.get("PERMEA_DATA", default))
-
-
 def heartbeats(n_past=10):
     """The next interval between heartbeats from the ten before it, 35 people."""
-    data = np.load(folder() / "rr_stress_predict.npz")
+    data = load("rr_stress_predict")
     windows = []
     for person in np.unique(data["subject"]):
         intervals = data["ibi_sec"][data["subject"] == person].astype(float)
@@ -53,7 +46,7 @@ def problems():
     yield "diabetes", X, y[:, None]
     digits = load_digits().data / 16
     yield "digits: lower half from upper half", digits[:, :32], digits[:, 32:]
-    usps = np.load(folder() / "usps.npz")["x_train"].reshape(-1, 256).astype(float)
+    usps = load("usps")["x_train"].reshape(-1, 256).astype(float)
     yield "USPS: lower half from upper half", usps[:, :128], usps[:, 128:]
     yield "heartbeats: next interval", *heartbeats()
 
