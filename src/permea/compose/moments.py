@@ -19,7 +19,7 @@ from permea.models.features import (
     ScaledIdentity,
 )
 from permea.models.moments import RIDGE_STRENGTH, LinearModel, Moments, bayesian, ridge
-from permea.privacy import Ledger, Privacy
+from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.moments import (
     FeatureSums,
     MomentPlan,
@@ -41,17 +41,16 @@ _KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
 _FLOATS = [np.float64, np.float32]
 
 
-def feature_map(features: str | Any, privacy: Privacy | None, n_columns: int) -> Any:
+def feature_map(features: str | Any, domain: tuple[ArrayLike, ArrayLike], n_columns: int) -> Any:
     """The public map that a name or a transformer stands for, ready for rows of ``n_columns``.
 
     Maps of :mod:`permea.models.features` are told the number of columns. Any other transformer
     must have been fitted already, on public data: it is used as it is and never fitted here.
     """
-    low, high = (0.0, 1.0) if privacy is None or privacy.domain is None else privacy.domain
     named: dict[str, Callable[[], FeatureMap]] = {
-        "identity": lambda: ScaledIdentity(domain=(low, high)),
-        "fourier": lambda: Chain([ScaledIdentity(domain=(low, high)), RandomFourier()]),
-        "gradients": lambda: Chain([OrientedGradients(), RandomFourier()]),
+        "identity": lambda: ScaledIdentity(domain=domain),
+        "fourier": lambda: Chain([ScaledIdentity(domain=domain), RandomFourier()]),
+        "gradients": lambda: Chain([OrientedGradients(), RandomFourier(scale=2.0)]),
     }
     if isinstance(features, str):
         if features not in named:
@@ -78,6 +77,7 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
     dataset: str
     random_state: Any
     _outputs: Outputs
+    certificate_: Certificate | None
 
     def _targets(self, y: ArrayLike) -> Array:
         raise NotImplementedError
@@ -87,7 +87,9 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit_chunks(self, chunks: Chunks, n_columns: int, dtype: Any, keep: bool) -> Self:
         """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
-        self.map_ = feature_map(self.features, self.privacy, n_columns)
+        domain = _range(chunks) if self.privacy is None else self.privacy.domain
+        assert domain is not None
+        self.map_ = feature_map(self.features, domain, n_columns)
         probe = self._map(np.zeros((1, n_columns), dtype=dtype))
         if self.privacy is None:
             self.certificate_, self.holds_private_rows_ = None, True
@@ -173,6 +175,13 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
             yield z, self.model_.predict(z)
 
 
+def _range(chunks: Chunks) -> tuple[Array, Array]:
+    """Range of every column, for learning without a promise; a constant column gets a width."""
+    lows, highs = zip(*((np.min(X, axis=0), np.max(X, axis=0)) for X, _ in chunks()), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    return low, np.where(high > low, high, low + 1.0)
+
+
 class _Passes:
     """Chunks of rows, mapped; what fits into half a gibibyte is mapped once, not twice."""
 
@@ -234,7 +243,7 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         Public norm to which rows of a foreign transformer are shrunk.
     split : (mean, second, cross, counts), default=(0.03, 0.47, 0.48, 0.02)
         Shares of the budget.
-    strength : float, default=0.25
+    strength : float, default=0.2
         Ridge per spectral norm of the noise.
     ledger : permea.privacy.Ledger, optional
         Charged once, before the rows are touched. Its record is a replaced row, so add/remove is

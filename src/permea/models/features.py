@@ -40,7 +40,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Read the number of columns of ``X``, and nothing else of it."""
-        return self.fit_columns(int(np.shape(X)[1]))
+        return self.fit_columns(int(check_array(X, dtype=_FLOATS).shape[1]))
 
     def fit_columns(self, n_columns: int) -> Self:
         """Prepare for rows of ``n_columns`` entries."""

@@ -18,7 +18,7 @@ from scipy.linalg import eigh
 
 from permea.models.base import Array
 
-RIDGE_STRENGTH = 0.25
+RIDGE_STRENGTH = 0.2
 """Ridge per spectral norm of the noise; found on public data (``docs/methods/moments.md``)."""
 
 _MAX_STEPS = 200
@@ -232,14 +232,17 @@ def bayesian(moments: Moments, *, tol: float = 1e-6) -> LinearModel:
     w, c = spectrum.values[:, None], spectrum.rotated
     size = max(moments.size, 1.0)
     error: Array = spectrum.moments.squares / size + np.finfo(np.float64).tiny
+    rounding = np.finfo(np.float64).eps * w.max() + np.finfo(np.float64).tiny
     spread: Array = np.ones_like(error)  # t²
     length = np.zeros_like(error)  # |b|²
     for _ in range(_MAX_STEPS):
-        noise = w * error + moments.cross_noise**2 + moments.second_noise**2 * length
+        noise = (w + rounding) * error
+        noise = noise + moments.cross_noise**2 + moments.second_noise**2 * length
         precision = np.square(w) / noise + 1.0 / spread
         coefficients, variances = w * c / noise / precision, 1.0 / precision
         length = np.sum(np.square(coefficients), axis=0)
         previous, spread = spread, np.mean(np.square(coefficients) + variances, axis=0)
+        spread = np.maximum(spread, np.finfo(np.float64).tiny)
         error = spectrum.squared_error(coefficients)
         if np.all(np.abs(spread - previous) <= tol * previous):
             break
