@@ -15,8 +15,8 @@ from permea.models.base import Array
 Aggregation = Literal["min", "trimmed", "median"]
 AGGREGATIONS = ("min", "trimmed", "median")
 _ENOUGH = 20  # distinct queries before anything is said about a party
-_NEARLY_ALL = 0.95  # share of queries won that is remarkable
-_MUCH_NEARER = 0.1  # of the distance of the next party, at the median
+_NEARLY_ALL = 0.95  # of the queries
+_MUCH_NEARER = 0.1  # of the distance of the next party to the same class
 
 
 def check_distances(values: Any, n_queries: int, n_classes: int) -> Array:
@@ -62,7 +62,7 @@ def combine(stack: Array, how: Aggregation = "min", *, drop: int = 1) -> Array:
     known = np.isfinite(ordered).sum(axis=0)
     wanted = np.full_like(known, drop) if how == "trimmed" else (known - 1) // 2
     index = np.clip(np.minimum(wanted, known - 1), 0, None)
-    return np.take_along_axis(ordered, index[None], axis=0)[0]
+    return np.asarray(np.take_along_axis(ordered, index[None], axis=0)[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,41 +80,40 @@ def suspicions(stack: Array, names: Sequence[str], queries: Array) -> tuple[Susp
     """Parties whose distances look made up, for one batch of queries.
 
     Three signs are looked at, on distinct queries only: distances of exactly zero, a distance that
-    does not depend on the query, and a party that wins nearly all queries while being ten times
-    nearer than the next one. A liar who divides honest distances by two shows none of them.
+    does not depend on the query, and a class to which a party is ten times nearer than every other
+    party that knows the class, for nearly all queries. A class that one party alone knows cannot be
+    compared, and a liar who divides honest distances by two shows none of the signs.
     """
     _, distinct = np.unique(queries, axis=0, return_index=True)
     if len(distinct) < _ENOUGH:
         return ()
     stack = stack[:, distinct]
-    nearest = stack.min(axis=2)  # party × query
     found = []
     for index, name in enumerate(names):
-        others = np.delete(nearest, index, axis=0)
+        others = np.min(np.delete(stack, index, axis=0), axis=0, initial=np.inf)
         found += [Suspicion(party=name, reason=text) for text in _signs(stack[index], others)]
     return tuple(found)
 
 
 def _signs(distances: Array, others: Array) -> list[str]:
-    """Signs of one party: its distances (m × C) and the nearest distances of the others."""
-    nearest = distances.min(axis=1)
-    if not np.isfinite(nearest).any():
-        return []
-    signs = []
-    zeros = int(np.count_nonzero(nearest == 0))
-    if zeros > len(nearest) // 10:
-        signs.append(f"answers a distance of exactly 0 to {zeros} of {len(nearest)} queries")
+    """Signs of one party: its distances, and the smallest of the others, both (m × C)."""
     known = np.isfinite(distances).all(axis=0)
-    if np.any(np.ptp(distances[:, known], axis=0) == 0):
+    if not known.any():
+        return []
+    own, signs = distances[:, known], []
+    zeros = int(np.count_nonzero(own.min(axis=1) == 0))
+    if zeros > len(own) // 10:
+        signs.append(f"answers a distance of exactly 0 to {zeros} of {len(own)} queries")
+    if np.any(np.ptp(own, axis=0) == 0):
         signs.append("gives the same distance whatever the query is")
-    if len(others) and np.isfinite(others).any():
-        next_best = others.min(axis=0)
-        won = np.mean(nearest < next_best)
-        if won >= _NEARLY_ALL and np.median(nearest) <= _MUCH_NEARER * np.median(next_best):
-            signs.append(
-                f"wins {won:.0%} of {len(nearest)} queries, at less than a tenth of the distance "
-                "of the next party"
-            )
+    shared = known & np.isfinite(others).all(axis=0)
+    much_nearer = distances[:, shared] <= _MUCH_NEARER * others[:, shared]
+    classes = int(np.count_nonzero(much_nearer.mean(axis=0) >= _NEARLY_ALL))
+    if classes:
+        signs.append(
+            f"is ten times nearer than every other party to {classes} of {shared.sum()} classes, "
+            "nearly whatever the query is"
+        )
     return signs
 
 

@@ -166,7 +166,8 @@ def _training(tables: Mapping[str, Any], path: Path) -> Training:
         unit=train.get("unit", "entry"),
         domain=(low, high),
     )
-    options = {k: train[k] for k in ("n_components", "n_layers", "branch_size") if k in train}
+    names = ("n_components", "n_layers", "branch_size")
+    options: dict[str, Any] = {name: train[name] for name in names if name in train}
     return Training(data=_file(_need(train, "data", path), path), privacy=privacy, options=options)
 
 

@@ -125,10 +125,11 @@ def superlink() -> None:
 
 def supernode() -> None:
     """Run a SuperNode that ignores every program but ours."""
-    from flwr.supernode import start_client_internal as node
+    from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
     expected = hashlib.sha256(app_bundle()).hexdigest()
+    node: Any = start_client_internal
     inherited = node.get_fused_config_from_fab
 
     def checked(content: Any, run: Any) -> Any:

@@ -132,6 +132,8 @@ class Schema:
                 f"Queries have shape {queries.shape}; this federation needs (rows, "
                 f"{self.n_features})."
             )
+        if not len(queries):
+            raise SchemaError("There are no queries: give at least one row.")
         if not np.all(np.isfinite(queries)):
             raise SchemaError("Queries contain NaN or infinity. Impute or drop these rows first.")
         return queries

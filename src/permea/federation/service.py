@@ -1,8 +1,8 @@
 """A queue of questions on the aggregator's disk: what was accepted is answered, or says why not.
 
-A job is accepted when its file stands in ``inbox``; it leaves the inbox only after its answer stands
-in ``outbox``. Files appear under their final name when they are complete. A crash in between means
-that the job is answered again after a restart, never that it is lost.
+A job is accepted when its file stands in ``inbox``; it leaves the inbox only after its answer
+stands in ``outbox``. Files appear under their final name when they are complete. A crash in
+between means that the job is answered again after a restart, never that it is lost.
 """
 
 import json
@@ -78,7 +78,7 @@ class Spool:
         return sorted(path.stem for path in (self.folder / "inbox").glob("*.npz"))
 
     def result(self, job: str) -> JobResult | None:
-        """The answer to a job, None while there is none; raises `JobFailedError` for a lost cause."""
+        """The answer to a job, None while there is none; `JobFailedError` when none will come."""
         report = self.folder / "outbox" / f"{job}.json"
         if not report.exists():
             return None
@@ -86,7 +86,7 @@ class Spool:
         if "error" in said:
             raise JobFailedError(said["error"])
         with np.load(self.folder / "outbox" / f"{job}.npz", allow_pickle=False) as arrays:
-            found = arrays["distances"] if "distances" in arrays else None
+            found = arrays.get("distances")
             return JobResult(arrays["labels"], found, arrays["classes"], said)
 
     def wait(self, job: str, timeout: float, check: Callable[[], None] = lambda: None) -> JobResult:

@@ -1,0 +1,68 @@
+"""A party's training may run anywhere; the model is the same."""
+
+import numpy as np
+import pytest
+
+from permea import KAHMClassifier
+from permea.federation.scale_out import training_engine
+
+
+def model():
+    return KAHMClassifier(n_components=8, n_layers=2, branch_size=60, n_jobs=-1, random_state=0)
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_backends_of_joblib_are_honoured(digits, engine):
+    X, X_test, y, _ = digits
+    expected = model().fit(X, y).distances(X_test[:40])
+    with training_engine(engine):
+        fitted = model().fit(X, y)
+    assert np.allclose(fitted.distances(X_test[:40]), expected, rtol=1e-9)
+
+
+def test_an_unknown_engine_is_named():
+    with (
+        pytest.raises(ValueError, match="one of 'threads', 'processes', 'dask'"),
+        training_engine("abacus"),
+    ):
+        pass
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.timeout(600)
+def test_dask_trains_on_two_workers_and_ships_each_branch_once(digits):
+    distributed = pytest.importorskip("distributed")
+    X, X_test, y, _ = digits
+    shipped = []
+    scatter = distributed.Client.scatter
+
+    def watched(self, data, *arguments, **named):
+        shipped.extend(item.shape for item in data if isinstance(item, np.ndarray))
+        return scatter(self, data, *arguments, **named)
+
+    expected = model().fit(X, y)
+    with training_engine("dask", n_workers=2) as client, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed.Client, "scatter", watched)
+        fitted = model().fit(X, y)
+        workers = client.run(_worker_facts)
+    assert np.allclose(fitted.distances(X_test[:40]), expected.distances(X_test[:40]), rtol=1e-9)
+    # Each class travels once to be partitioned, each of its branches once to be learned.
+    sizes = [branch for wide in fitted.class_models_ for branch in _branch_sizes(wide)]
+    assert len(sizes) > 10
+    assert sorted(rows for rows, _ in shipped) == sorted([*np.bincount(y).tolist(), *sizes])
+    assert len(workers) == 2
+    for tasks, threads in workers.values():
+        assert tasks > 0, "a worker had nothing to do"
+        assert set(threads) <= {1}
+
+
+def _branch_sizes(wide):
+    return [len(branch.layers_[0].codes_) for branch in wide.branches_]
+
+
+def _worker_facts(dask_worker):
+    import threadpoolctl
+
+    info = threadpoolctl.threadpool_info()
+    done = len(dask_worker.state.log) if hasattr(dask_worker.state, "log") else 0
+    return done, [pool["num_threads"] for pool in info if pool["user_api"] == "blas"]

@@ -1,0 +1,296 @@
+"""The Flower apps are the federation: same answers, same faults, over messages."""
+
+import asyncio
+import hashlib
+
+import numpy as np
+import pytest
+from federation_world import SEEDED, blobs, private_party
+
+from permea.federation import Federation, Guard, Party
+from permea.federation.config import ConfigError, FederationConfig, PartyConfig
+from permea.federation.errors import LyingError
+from permea.federation.flower_launch import QUIET, FleetOnly, app_bundle, be_quiet
+from permea.federation.transport import Failure
+
+pytest.importorskip("flwr")
+be_quiet()
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict  # noqa: E402
+from flwr.proto.node_pb2 import NodeInfo  # noqa: E402
+
+from permea.federation.flower_app import (  # noqa: E402
+    RECORD,
+    FlowerChannel,
+    claimed_nodes,
+    make_client_app,
+    pack_array,
+    registered_nodes,
+    unpack_array,
+)
+
+X, Y = blobs(n_rows=40)
+PARTIES = [private_party(f"p{i}", X[i::3], Y[i::3], seed=i) for i in range(3)]
+
+
+class LocalGrid:
+    """A grid that hands messages to client apps in this process, as Flower's do."""
+
+    def __init__(self, parties, spoil=None):
+        self.parties = {100 + index: party for index, party in enumerate(parties)}
+        self.offline = set()
+        self.spoil = spoil or (lambda name, message, reply: reply)
+        self.messages = []
+
+    def get_nodes(self):
+        return [
+            NodeInfo(node_id=node, name=party.name)
+            for node, party in self.parties.items()
+            if party.name not in self.offline
+        ]
+
+    def get_node_ids(self):
+        return [node.node_id for node in self.get_nodes()]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        for message in messages:
+            node = message.metadata.dst_node_id
+            self.messages.append(message)
+            app = make_client_app(lambda context: self.parties[context.node_id])
+            context = Context(
+                run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={}
+            )
+            reply = app(message, context)
+            reply.metadata._src_node_id = node
+            reply = self.spoil(self.parties[node].name, message, reply)
+            if reply is not None:
+                yield reply
+
+
+def over(grid, **settings):
+    return Federation.over(FlowerChannel(grid, [p.name for p in PARTIES]), **settings)
+
+
+def record(message, values):
+    return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
+
+
+@pytest.mark.parametrize("topology", ["queries", "models"])
+def test_answers_are_those_of_the_federation_in_one_process(topology):
+    grid = LocalGrid(PARTIES)
+    federation = over(grid, topology=topology, batch_size=50)
+    answer = federation.ask(X)
+    expected = Federation(PARTIES, batch_size=50).ask(X)
+    assert np.array_equal(answer.distances, expected.distances)
+    assert np.array_equal(answer.labels, expected.labels)
+    assert federation.summary().parties == Federation(PARTIES).summary().parties
+    kinds = {message.metadata.message_type for message in grid.messages}
+    travelled = "query.distances" if topology == "queries" else "query.model"
+    assert kinds == {"query.introduce", travelled}
+
+
+def test_bytes_that_travel_are_counted():
+    channel = FlowerChannel(LocalGrid(PARTIES), [p.name for p in PARTIES])
+    Federation.over(channel).ask(X)
+    assert channel.bytes_sent == pytest.approx(3 * X.nbytes, rel=0.1)
+    assert channel.bytes_received > 3 * len(X) * 3 * 8
+
+
+def test_a_node_is_who_its_key_says_not_who_it_says():
+    impostor = private_party("p0", X[::2], Y[::2])
+    grid = LocalGrid([*PARTIES[:2], impostor])
+    nodes = list(grid.parties)
+    grid.get_nodes = lambda: [NodeInfo(node_id=n, name=f"p{i}") for i, n in enumerate(nodes)]
+    assert registered_nodes(grid) == {"p0": 100, "p1": 101, "p2": 102}
+    assert claimed_nodes(grid, 1.0)["p0"] == 102  # this is why claims are not used in deployments
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda message, reply: None, "no answer in time"),
+        (
+            lambda message, reply: Message(Error(code=3, reason="x"), reply_to=message),
+            "app failed",
+        ),
+        (
+            lambda message, reply: record(message, {"distances": b"junk", "fingerprint": ""}),
+            "lying",
+        ),
+        (lambda message, reply: record(message, {"wrong": 1}), "cannot be read"),
+        (
+            lambda message, reply: record(
+                message, {"distances": pack_array(np.ones((1, 1))), "fingerprint": ""}
+            ),
+            "another schema",
+        ),
+    ],
+)
+def test_faults_over_messages_are_reported_like_any_other(spoil, reason):
+    def only_p1(name, message, reply):
+        if name != "p1" or not message.metadata.message_type.endswith("distances"):
+            return reply
+        spoiled = spoil(message, reply)
+        if spoiled is not None:
+            spoiled.metadata._src_node_id = 101
+        return spoiled
+
+    answer = over(LocalGrid(PARTIES, only_p1), quorum=2).ask(X)
+    assert answer.who_answered == ("p0", "p2")
+    assert reason in answer.missing["p1"]
+
+
+def test_a_node_that_is_not_connected_is_missing_until_it_comes_back():
+    grid = LocalGrid(PARTIES)
+    grid.offline = {"p2"}
+    federation = over(grid, quorum=2)
+    assert federation.ask(X).missing == {"p2": "not connected"}
+    grid.offline = set()
+    assert federation.ask(X).is_complete
+
+
+def test_what_a_party_raises_stays_at_the_party():
+    class Broken(Party):
+        def distances(self, X, classes=None, *, asker="unknown"):
+            raise RuntimeError(f"secret detail {X[0, 0]}")
+
+    broken = Broken("p2", PARTIES[2]._classifier, consent=SEEDED)
+    answer = over(LocalGrid([*PARTIES[:2], broken]), quorum=2).ask(X)
+    assert answer.missing == {"p2": "RuntimeError"}
+
+
+def test_a_refusal_travels_with_its_reason():
+    limited = Party("p2", PARTIES[2]._classifier, consent=SEEDED, guard=Guard(max_batch=10))
+    answer = over(LocalGrid([*PARTIES[:2], limited]), quorum=2).ask(X)
+    assert "at most 10" in answer.missing["p2"]
+
+
+def test_a_model_that_is_none_is_not_hosted():
+    def spoil(name, message, reply):
+        if name == "p1" and message.metadata.message_type == "query.model":
+            reply = record(message, {"model": b"not a model"})
+            reply.metadata._src_node_id = 101
+        return reply
+
+    answer = over(LocalGrid(PARTIES, spoil), topology="models", quorum=2).ask(X)
+    assert "no model" in answer.missing["p1"]
+
+
+def test_arrays_travel_without_pickle():
+    assert np.array_equal(unpack_array(pack_array(X)), X)
+    for data in (b"", b"junk", pack_array(X)[:-5]):
+        with pytest.raises(LyingError):
+            unpack_array(data)
+    with pytest.raises(ValueError, match="pickle"):
+        pack_array(np.array([{}], dtype=object))
+
+
+class TestDoors:
+    """Only `/v1/fleet` is open to strangers; nodes run one program."""
+
+    def status(self, path, client, kind="http"):
+        passed, sent = [], []
+
+        async def app(scope, receive, send):
+            passed.append(scope["path"])
+
+        async def send(event):
+            sent.append(event)
+
+        scope = {"type": kind, "path": path, "client": client}
+        asyncio.run(FleetOnly(app)(scope, None, send))
+        return 200 if passed else sent[0]["status"]
+
+    @pytest.mark.parametrize(
+        ("path", "client", "status"),
+        [
+            ("/v1/fleet/pull-messages", ("10.0.0.9", 1), 200),
+            ("/v1/control/start-run", ("10.0.0.9", 1), 403),
+            ("/v1/control/register-node", ("10.0.0.9", 1), 403),
+            ("/v1/runtime/pull-messages", ("192.168.1.7", 1), 403),
+            ("/v1/fleetx", ("10.0.0.9", 1), 403),
+            ("/docs", ("10.0.0.9", 1), 403),
+            ("/v1/control/start-run", None, 403),
+            ("/v1/control/start-run", ("127.0.0.1", 1), 200),
+            ("/v1/control/start-run", ("::1", 1), 200),
+        ],
+    )
+    def test_strangers_reach_the_fleet_alone(self, path, client, status):
+        assert self.status(path, client) == status
+
+    def test_websockets_are_closed_to_all(self):
+        assert self.status("/v1/fleet/x", ("127.0.0.1", 1), "websocket") == 403
+
+    def test_the_program_that_travels_is_the_same_everywhere(self):
+        digests = {hashlib.sha256(app_bundle()).hexdigest() for _ in range(3)}
+        assert len(digests) == 1
+
+    def test_telemetry_is_off(self):
+        import os
+
+        from flwr.supercore import telemetry
+
+        assert telemetry.FLWR_TELEMETRY_ENABLED == "0"
+        assert {name: os.environ[name] for name in QUIET} == QUIET
+
+
+class TestConfiguration:
+    PARTY = """
+[party]
+name = "a"
+model = "a.permea"
+[server]
+address = "localhost:1"
+ca = "ca.crt"
+key = "a.key"
+"""
+    SERVER = """
+[federation]
+timeout = 30
+quorum = 1
+[federation.parties]
+a = "a.pub"
+[server]
+port = 1
+ca = "ca.crt"
+certificate = "s.crt"
+key = "s.key"
+"""
+
+    def write(self, tmp_path, text):
+        path = tmp_path / "x.toml"
+        path.write_text(text)
+        return path
+
+    def test_paths_are_relative_to_the_file(self, tmp_path):
+        party = PartyConfig.from_file(self.write(tmp_path, self.PARTY))
+        assert party.model == tmp_path / "a.permea"
+        assert party.make_guard().log == tmp_path / "a-audit.jsonl"
+        server = FederationConfig.from_file(self.write(tmp_path, self.SERVER))
+        assert server.keys == {"a": tmp_path / "a.pub"}
+        assert server.settings["patience"].timeout == 30
+        assert server.settings["quorum"] == 1
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            (("quorum", "qourum"), "unknown keys"),
+            (("[server]", "[sever]"), "unknown tables"),
+            (("port = 1", ""), "port is missing"),
+            (('a = "a.pub"', ""), "public key file of each party"),
+            (("quorum = 1", "quorum ="), "not valid TOML"),
+        ],
+    )
+    def test_mistakes_are_named(self, tmp_path, change, text):
+        with pytest.raises(ConfigError, match=text):
+            FederationConfig.from_file(self.write(tmp_path, self.SERVER.replace(*change)))
+
+    def test_a_missing_file_is_named(self, tmp_path):
+        with pytest.raises(ConfigError, match="does not exist"):
+            PartyConfig.from_file(tmp_path / "none.toml")
+
+
+def test_a_failure_keeps_one_short_line():
+    failure = Failure.of(ValueError("a\nb" * 1000))
+    assert "\n" not in failure.reason
+    assert len(failure.reason) < 330

@@ -1,0 +1,214 @@
+"""A real deployment on loopback: TLS, registered keys, separate processes, and what goes wrong."""
+
+import json
+import re
+import ssl
+import urllib.error
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+from flower_world import SLOW_MACHINE, make_trial, write_party
+
+from permea.federation import Federation, Party
+from permea.federation.certificates import make_party_key, make_trial_certificates
+from permea.federation.deploy import Aggregator, PartyNode, wait_until
+
+pytest.importorskip("flwr")
+pytestmark = [pytest.mark.xdist_group("processes")]
+
+
+def in_process(folder, names, **settings):
+    """The federation of the same model files, here."""
+    parties = [Party.from_file(name, folder / f"{name}.permea") for name in names]
+    return Federation(parties, **settings)
+
+
+def running(numbers):
+    return [number for number in numbers if psutil.pid_exists(number)]
+
+
+@pytest.mark.timeout(900)
+def test_a_party_trains_answers_and_leaves_nothing_behind(digits, tmp_path):
+    """One SuperLink, one SuperNode: the shortest real thing."""
+    X, X_test, y, _ = digits
+    port = make_trial(tmp_path, {"clinic-a": (X, y)}, quorum=1)
+    with Aggregator(tmp_path / "federation.toml", patience=SLOW_MACHINE) as aggregator:
+        node = PartyNode(tmp_path / "clinic-a.toml").start()
+        try:
+            aggregator.wait_for(["clinic-a"], timeout=SLOW_MACHINE)
+            result = aggregator.ask(X_test[:200], asker="test", timeout=2 * SLOW_MACHINE)
+            everyone = [*aggregator.processes(), node.process.pid]
+            everyone += [child.pid for child in node.process.descendants()]
+            assert all(_telemetry_is_off(number) for number in running(everyone))
+            assert _refuses_plain_text(port)
+        finally:
+            node.stop()
+    assert running(everyone) == []
+    expected = in_process(tmp_path, ["clinic-a"], batch_size=250).ask(X_test[:200])
+    assert np.array_equal(result.labels, expected.labels)
+    assert np.array_equal(result.distances, expected.distances)
+    assert result.report["who_answered"] == ["clinic-a"]
+    log = (tmp_path / "clinic-a-audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["asker"] for line in log] == ["test"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_three_parties_over_tls_with_a_death_a_return_and_two_intruders(digits, tmp_path):
+    X, X_test, y, y_test = digits
+    names = ["clinic-a", "clinic-b", "clinic-c"]
+    shares = {name: (X[i::3], y[i::3]) for i, name in enumerate(names)}
+    port = make_trial(tmp_path, shares, quorum=2, timeout=SLOW_MACHINE)
+    queries = X_test[:500]
+    nodes = {name: PartyNode(tmp_path / f"{name}.toml") for name in names}
+    aggregator = Aggregator(tmp_path / "federation.toml", patience=SLOW_MACHINE)
+    seen = set()
+    try:
+        aggregator.start()
+        for node in nodes.values():
+            node.start()
+        aggregator.wait_for(names, timeout=2 * SLOW_MACHINE)
+        seen |= _all_processes(aggregator, nodes.values())
+
+        whole = aggregator.ask(queries, asker="test", timeout=10 * SLOW_MACHINE)
+        expected = in_process(tmp_path, names, batch_size=250).ask(queries)
+        assert np.array_equal(whole.labels, expected.labels)
+        assert whole.report["complete"]
+        assert np.mean(whole.labels == y_test[:500]) > 0.93
+
+        _check_death_in_the_middle(aggregator, nodes["clinic-c"], queries, tmp_path, names)
+
+        nodes["clinic-c"].start()
+        seen |= _all_processes(aggregator, nodes.values())
+        wait_until(
+            lambda: "SuperNode ID" in _new_log(nodes["clinic-c"]),
+            "clinic-c",
+            timeout=2 * SLOW_MACHINE,
+            check=nodes["clinic-c"].process.check,
+        )
+        again = aggregator.ask(queries[:250], asker="test", timeout=10 * SLOW_MACHINE)
+        assert again.report["who_answered"] == names
+        assert np.array_equal(again.labels, expected.labels[:250])
+
+        _check_intruders(aggregator, tmp_path, port, names)
+        seen |= _all_processes(aggregator, nodes.values())
+    finally:
+        for node in nodes.values():
+            node.stop()
+        aggregator.stop()
+    assert running(seen) == []
+
+
+def _check_death_in_the_middle(aggregator, victim, queries, folder, names):
+    """Kill a party after its first batch: the answer arrives and says so."""
+    log = folder / "clinic-c-audit.jsonl"
+    before = len(log.read_text().splitlines())
+    job = aggregator.spool.submit(queries, asker="test")
+    wait_until(
+        lambda: len(log.read_text().splitlines()) > before and _sent(victim) > before,
+        "the first batch",
+        timeout=10 * SLOW_MACHINE,
+        check=aggregator.keep_alive,
+    )
+    victim.stop(kill=True)
+    result = aggregator.spool.wait(job, 10 * SLOW_MACHINE, aggregator.keep_alive)
+    assert result.report["who_answered"] == names[:2]
+    assert result.report["partly"] == ["clinic-c"]
+    assert result.report["missing"]["clinic-c"] in ("no answer in time", "not connected")
+    first = in_process(folder, names, batch_size=250).ask(queries[:250])
+    rest = in_process(folder, names[:2], batch_size=250).ask(queries[250:])
+    assert np.array_equal(result.labels, np.concatenate([first.labels, rest.labels]))
+
+
+def _check_intruders(aggregator, folder, port, names):
+    """A key that nobody registered, and a SuperLink that another authority vouches for."""
+    make_party_key(folder / "keys", "stranger")
+    write_party(folder, "stranger", port, model="clinic-a")
+    make_trial_certificates(folder / "others", ["clinic-a"])
+    write_party(
+        folder, "misled", port, ca="others/ca.crt", key="keys/clinic-a.key", model="clinic-a"
+    )
+    for name, sign in (("stranger", "permission|[Uu]nauthenticated|not registered|401|403"),
+                       ("misled", "CERTIFICATE_VERIFY_FAILED|certificate verify failed|[Cc]onnection attempt failed")):  # fmt: skip
+        node = PartyNode(folder / f"{name}.toml").start()
+        try:
+            wait_until(
+                lambda node=node, sign=sign: re.search(sign, _new_log(node)) is not None,
+                f"the refusal of {name}",
+                timeout=SLOW_MACHINE,
+                check=aggregator.keep_alive,
+            )
+            assert "SuperNode ID" not in _new_log(node)
+            assert aggregator.control.nodes().keys() == set(names)
+        finally:
+            node.stop()
+
+
+def _new_log(node):
+    """What the log says since the node was last started."""
+    return node.process.log.read_text(errors="replace").split("Starting Flower SuperNode")[-1]
+
+
+def _sent(node):
+    """Replies that the node has delivered, minus its introduction."""
+    return node.process.log.read_text(errors="replace").count("Sent successfully") - 1
+
+
+def _all_processes(aggregator, nodes):
+    numbers = set(aggregator.processes())
+    for node in nodes:
+        numbers |= {node.process.pid, *(child.pid for child in node.process.descendants())}
+    return numbers
+
+
+def _telemetry_is_off(number):
+    try:
+        environment = psutil.Process(number).environ()
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return True
+    return (
+        environment.get("FLWR_TELEMETRY_ENABLED") == "0"
+        and environment.get("RAY_USAGE_STATS_ENABLED") == "0"
+    )
+
+
+def _refuses_plain_text(port):
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=30)
+    except (urllib.error.URLError, OSError):
+        return True
+    return False
+
+
+def test_certificates_and_keys_are_what_they_should_be(tmp_path):
+    folder = make_trial_certificates(tmp_path / "keys", ["a"], hosts=("localhost", "127.0.0.1"))
+    for secret in ("server.key", "a.key"):
+        assert (folder / secret).stat().st_mode & 0o077 == 0
+    assert (folder / "a.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+    with pytest.raises(FileExistsError, match="not overwritten"):
+        make_trial_certificates(folder, ["a"])
+    _shake_hands(folder, folder / "ca.crt")
+    other = make_trial_certificates(tmp_path / "other", ["a"])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _shake_hands(folder, other / "ca.crt")
+
+
+def _shake_hands(folder, ca):
+    """A TLS handshake in memory with the server's certificate."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "server.crt", folder / "server.key")
+    client = ssl.create_default_context(cafile=str(ca))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(6):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    assert ends[0].version() == "TLSv1.3"
