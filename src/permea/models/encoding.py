@@ -126,7 +126,7 @@ def _variance_floor(variances: Array, centred: Array) -> float:
     if variances.size == 0:
         return 0.0
     eps = float(np.finfo(centred.dtype).eps)
-    return float(variances[0]) * max(centred.shape) * eps * 4
+    return float(float(variances[0]) * max(centred.shape) * eps * 4)
 
 
 def _leading_directions(centred: Array, n: int) -> tuple[Array, Array]:
