@@ -1,5 +1,6 @@
 """Learn from data that may not leave its owner."""
 
+from permea import audit, federation
 from permea._version import __version__
 from permea.compose import (
     ConditionallyDeep,
@@ -53,7 +54,9 @@ __all__ = [
     "StaircaseNoise",
     "Wide",
     "__version__",
+    "audit",
     "fabricate",
+    "federation",
     "load",
     "noise_gain",
     "release",

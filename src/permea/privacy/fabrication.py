@@ -9,7 +9,7 @@ of the smoothed ones under their machine (004 Def. 14). All of it is post-proces
 
 When to stop is the one place where the document reads the private rows again: its bound r is the
 modelling error on the original data (004 eq. 88). On MNIST that rule stops after one step almost
-always (``python -m benchmarks.fabrication_stop`` prints it), so the default here is one step, a
+always (``python benchmarks/fabrication_stop.py`` shows the effect), so the default here is one step, a
 public constant. ``stop="discrepancy"`` smooths until as much energy is removed as the noise, whose
 law is public, brought in. ``stop="original"`` is the document's rule; it voids the guarantee.
 """
