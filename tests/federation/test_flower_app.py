@@ -18,6 +18,7 @@ be_quiet()
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict  # noqa: E402
 from flwr.proto.node_pb2 import NodeInfo  # noqa: E402
+from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from permea.federation.flower_app import (  # noqa: E402
     RECORD,
@@ -31,6 +32,13 @@ from permea.federation.flower_app import (  # noqa: E402
 
 X, Y = blobs(n_rows=40)
 PARTIES = [private_party(f"p{i}", X[i::3], Y[i::3], seed=i) for i in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    """What Flower tells a server app about itself before it runs."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
 
 
 class LocalGrid:

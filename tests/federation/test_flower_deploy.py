@@ -17,6 +17,10 @@ from permea.federation.deploy import Aggregator, PartyNode, wait_until
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.xdist_group("processes")]
+REFUSALS = {
+    "stranger": "permission|[Uu]nauthenticated|[Uu]nauthorized|not registered|401|403",
+    "misled": "CERTIFICATE_VERIFY_FAILED|certificate verify failed|[Cc]onnection attempt failed",
+}
 
 
 def in_process(folder, names, **settings):
@@ -130,8 +134,7 @@ def _check_intruders(aggregator, folder, port, names):
     write_party(
         folder, "misled", port, ca="others/ca.crt", key="keys/clinic-a.key", model="clinic-a"
     )
-    for name, sign in (("stranger", "permission|[Uu]nauthenticated|not registered|401|403"),
-                       ("misled", "CERTIFICATE_VERIFY_FAILED|certificate verify failed|[Cc]onnection attempt failed")):  # fmt: skip
+    for name, sign in REFUSALS.items():
         node = PartyNode(folder / f"{name}.toml").start()
         try:
             wait_until(

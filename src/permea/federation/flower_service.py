@@ -1,5 +1,6 @@
 """What Flower starts: the party's app at each node, the queue at the aggregator, a simulation."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,7 +61,12 @@ def make_server_app(main: Callable[[Any, Any], None]) -> Any:
 
 
 def simulate(
-    parties: Sequence[Party], X: ArrayLike, *, asker: str = "simulation", **settings: Any
+    parties: Sequence[Party],
+    X: ArrayLike,
+    *,
+    asker: str = "simulation",
+    on_time: Callable[[dict[str, float]], None] = lambda times: None,
+    **settings: Any,
 ) -> tuple[Answer, FlowerChannel]:
     """Answer queries over Flower's local simulation, with the apps of the deployment.
 
@@ -72,6 +78,8 @@ def simulate(
         Queries.
     asker : str
         Who asks.
+    on_time : callable
+        Gets ``{"seconds": …}``: the time of the answer without the start of the simulation.
     **settings
         Keywords of `Federation.over`.
 
@@ -91,7 +99,9 @@ def simulate(
     def main(grid: Any, _: Any) -> None:
         nodes = claimed_nodes(grid, timeout=120.0)
         channel = FlowerChannel(grid, [party.name for party in parties], lambda: nodes)
+        start = time.perf_counter()
         answer = Federation.over(channel, **settings).ask(X, asker=asker)
+        on_time({"seconds": time.perf_counter() - start})
         result.append((answer, channel))
 
     run_simulation(
