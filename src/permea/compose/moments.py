@@ -134,7 +134,7 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
     def _centre(self, phi: Array) -> Array:
         """z: features about the noised mean, shrunk to the public radius."""
         norms = np.linalg.norm(phi, axis=1, keepdims=True)
-        z = phi * np.minimum(1.0, self._norm() / np.maximum(norms, 1e-300)).astype(phi.dtype)
+        z = phi * np.minimum(1.0, self._norm() / np.maximum(norms, 1e-30)).astype(phi.dtype)
         z = z - self.mean_.astype(phi.dtype)
         norms = np.linalg.norm(z, axis=1, keepdims=True)
         return np.asarray(z * np.minimum(1.0, self.radius / np.maximum(norms, 1e-30)))

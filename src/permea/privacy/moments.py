@@ -292,7 +292,7 @@ def to_steps(rows: Floats, norm: float, steps: int) -> NDArray[np.float64]:
     scaled = np.asarray(rows, dtype=np.float64) * (steps / norm)
     for _ in range(2):
         lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
-        np.multiply(scaled, np.minimum(1.0, _SHRINK * steps / np.maximum(lengths, 1e-300)), scaled)
+        np.multiply(scaled, np.minimum(1.0, _SHRINK * steps / np.maximum(lengths, 1.0)), scaled)
         np.trunc(scaled, out=scaled)
     return scaled
 

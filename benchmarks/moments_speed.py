@@ -1,0 +1,53 @@
+"""Time and memory of a private fit of 60000 rows with 2000 features, in chunks.
+
+Run ``python benchmarks/moments_speed.py``. The rows are made up chunk by chunk and never lie in
+memory together; the limits are 60 s and 2 GiB on two cores.
+"""
+
+import argparse
+import resource
+import time
+
+import numpy as np
+
+from permea.compose.moments import MomentClassifier
+from permea.models.features import Chain, RandomFourier, ScaledIdentity
+from permea.privacy import Privacy
+
+
+def chunks(n_rows, n_columns, size=4096):
+    weights = np.random.default_rng(0).normal(size=(n_columns, 10))
+
+    def make():
+        for start in range(0, n_rows, size):
+            rng = np.random.default_rng([1, start])
+            X = rng.random((min(size, n_rows - start), n_columns), dtype=np.float32)
+            yield X, (X @ weights).argmax(axis=1)
+
+    return make
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--columns", type=int, default=50)
+    parser.add_argument("--features", type=int, default=2000)
+    options = parser.parse_args()
+    features = Chain([ScaledIdentity(), RandomFourier(n_frequencies=options.features // 2)])
+    promise = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))
+    for keep in (True, False):
+        clf = MomentClassifier(privacy=promise, features=features, classes=range(10))
+        start = time.perf_counter()
+        clf.fit_chunks(chunks(options.rows, options.columns), keep=keep)
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        text = "features kept for the second pass" if keep else "features made twice"
+        print(
+            f"{options.rows} rows, {options.features} features, {text}: {seconds:.1f} s, peak so "
+            f"far {peak:.2f} GiB",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
