@@ -1,8 +1,8 @@
 """When to stop smoothing: the rule of document 004 against public rules, on MNIST.
 
 8000 training and 3000 test rows, n = 20, L = 5, δ = 1e-5 per entry, one branch per class. The
-rule of 004 (stop at the modelling error of the original rows) reads private rows; a fixed number of steps
-and the discrepancy principle do not. mis compares 3000 training rows with the test rows.
+rule of 004 (stop at the modelling error of the original rows) reads private rows; a fixed number
+of steps and the discrepancy principle do not. mis compares 3000 training rows with the test rows.
 """
 
 import numpy as np
