@@ -92,19 +92,30 @@ def tune(epsilon):
         scores = np.mean([surrogate(Phi, y, epsilon, strengths, seed) for seed in range(3)], axis=0)
         text = ", ".join(f"{s:g}: {a:.4f}" for s, a in zip(strengths, scores, strict=True))
         print(f"| {cells} | {directions} | {count} | {scale} | {text} |", flush=True)
+    print("| radius | mean / second / cross / counts | accuracy |\n|---|---|---|")
+    Phi = Chain([OrientedGradients(), RandomFourier(n_frequencies=500, scale=2.0)]).fit_transform(X)
+    for radius, split in [
+        (0.15, (0.03, 0.47, 0.48, 0.02)), (0.25, (0.03, 0.47, 0.48, 0.02)),
+        (0.5, (0.03, 0.47, 0.48, 0.02)), (0.25, (0.03, 0.3, 0.65, 0.02)),
+        (0.25, (0.03, 0.65, 0.3, 0.02)), (0.25, (0.1, 0.43, 0.43, 0.04)),
+    ]:  # fmt: skip
+        options = {"radius": radius, "split": split}
+        score = np.mean([surrogate(Phi, y, epsilon, (0.2,), s, **options) for s in range(3)])
+        print(f"| {radius} | {split} | {score:.4f} |", flush=True)
 
 
-def surrogate(Phi, y, epsilon, strengths, seed, radius=0.5, target=60_000):
+def surrogate(Phi, y, epsilon, strengths, seed, *, radius=0.25, split=None, target=60_000):
     """One split of public data with noise as on ``target`` rows; in floats, nothing is private."""
     from permea.models.moments import Moments, ridge
     from permea.privacy import Privacy
-    from permea.privacy.moments import plan_moments
+    from permea.privacy.moments import Split, plan_moments
 
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(Phi))
     train, test = order[:6500], order[6500:]
     promise = Privacy(epsilon=epsilon, delta=DELTA, unit="record", domain=(0, 1))
-    scales = plan_moments(promise, Phi.shape[1], 10, neighbours="add/remove").scales
+    split = split or Split()
+    scales = plan_moments(promise, Phi.shape[1], 10, neighbours="add/remove", split=split).scales
     rate = len(train) / target
     D = Phi.shape[1]
     mean = Phi[train].mean(0) + rng.normal(size=D) * scales.mean / target

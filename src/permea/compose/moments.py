@@ -49,7 +49,9 @@ def feature_map(features: str | Any, domain: tuple[ArrayLike, ArrayLike], n_colu
     """
     named: dict[str, Callable[[], FeatureMap]] = {
         "identity": lambda: ScaledIdentity(domain=domain),
-        "fourier": lambda: Chain([ScaledIdentity(domain=domain), RandomFourier()]),
+        "fourier": lambda: Chain(
+            [ScaledIdentity(domain=domain), RandomFourier(n_frequencies=300, scale=2.0)]
+        ),
         "gradients": lambda: Chain([OrientedGradients(), RandomFourier(scale=2.0)]),
     }
     if isinstance(features, str):
@@ -237,8 +239,9 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         ``unit="record"`` says elsewhere; DP-SGD libraries mostly speak of add/remove.
     classes : sequence, optional
         The public set of labels. Without it the labels that occur are made public.
-    radius : float, default=0.5
-        Rows are shrunk to this norm after centring.
+    radius : float, default=0.25
+        Rows are shrunk to this norm after centring. Small radii keep little but the direction
+        from the mean, and need less noise.
     feature_norm : float, default=1.0
         Public norm to which rows of a foreign transformer are shrunk.
     split : (mean, second, cross, counts), default=(0.03, 0.47, 0.48, 0.02)
@@ -282,7 +285,7 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         features: Any = "fourier",
         neighbours: Neighbours = "replace",
         classes: ArrayLike | None = None,
-        radius: float = 0.5,
+        radius: float = 0.25,
         feature_norm: float = 1.0,
         split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
         strength: float = RIDGE_STRENGTH,
@@ -384,8 +387,10 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    privacy, features, neighbours, radius, feature_norm, split, ledger, dataset, random_state
+    privacy, features, neighbours, feature_norm, split, ledger, dataset, random_state
         See :class:`MomentClassifier`.
+    radius : float, default=0.5
+        Larger than for classification: the length of a row tells about its output.
     output_domain : (low, high), optional
         The public range of the outputs, numbers or one number per output; needed with privacy.
         Outputs outside are clipped.
