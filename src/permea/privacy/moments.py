@@ -172,7 +172,7 @@ def plan_moments(
     size = math.inf if size_share == 0 else size_share**-0.5
     rest = (share**-0.5 for share in shares[1:])
     base = Scales(mean_share**-0.5, size, *rest)
-    promise = replace(privacy, mechanism="gaussian")
+    promise = replace(privacy, mechanism="gaussian", resolution=SQUARE_STEPS)
     draft = MomentPlan(
         promise, neighbours, outputs, n_features, n_outputs, float(radius), float(feature_norm),
         shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0),
