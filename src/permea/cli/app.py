@@ -72,7 +72,13 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add ``--json``, ``--quiet`` and ``--debug`` to a command's own options."""
 
     def call(json: bool, quiet: bool, debug: bool, **values: Any) -> None:
-        function(Console(as_json=json, quiet=quiet), **values)
+        try:
+            function(Console(as_json=json, quiet=quiet), **values)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+        except KeyboardInterrupt as error:  # the frameworks below would swallow the message
+            raise _Interrupted from error
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     common = [
@@ -126,11 +132,10 @@ def run(arguments: Sequence[str]) -> int:
             result = build()(args=list(arguments), prog_name="permea", standalone_mode=False)
             sys.stdout.flush()
         return int(result or 0)
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; that is no failure of ours.
+    except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.DONE)
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, _Interrupted, _Terminated) as error:
         if debug:
             traceback.print_exc()
         message, code = _explain(error)
@@ -139,8 +144,16 @@ def run(arguments: Sequence[str]) -> int:
         return int(code)
 
 
-class _Terminated(KeyboardInterrupt):
+class _Interrupted(BaseException):
+    """The user asked the command to end."""
+
+
+class _Terminated(BaseException):
     """The system asked the process to end."""
+
+
+class _ReaderGone(Exception):
+    """The reader of a pipe has seen enough; that is no failure of ours."""
 
 
 @contextlib.contextmanager
@@ -180,9 +193,9 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return "", ExitCode.USAGE
     if isinstance(error, click.ClickException):
         return _usage(error), ExitCode.USAGE
-    if isinstance(error, KeyboardInterrupt | click.Abort):
-        if isinstance(error, _Terminated):
-            return "Stopped by the system. Nothing was written.", ExitCode.TERMINATED
+    if isinstance(error, _Terminated):
+        return "Stopped by the system. Nothing was written.", ExitCode.TERMINATED
+    if isinstance(error, _Interrupted | KeyboardInterrupt | click.Abort):
         return "Interrupted. Nothing was written.", ExitCode.INTERRUPTED
     if isinstance(error, MemoryError):
         return "Not enough memory. Use fewer rows or smaller branches.", ExitCode.UNEXPECTED

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from permea.cli.errors import CommandError, ExitCode
+from safetensors import SafetensorError
+
+from permea.cli.errors import CommandError, ExitCode, one_line
 
 STREAM = "-"
 
@@ -40,7 +42,8 @@ def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...
             f"{path}: the ending of an output file says its format; use {known}.", ExitCode.USAGE
         )
     for source in inputs:
-        if source != STREAM and target.exists() and os.path.samefile(source, target):
+        exist = source != STREAM and target.exists() and Path(source).exists()
+        if exist and os.path.samefile(source, target):
             raise CommandError(
                 f"{path} is also the input and would be lost. Choose another name for -o.",
                 ExitCode.USAGE,
@@ -91,8 +94,8 @@ def replacing(path: str | Path, *, secret: bool = False) -> Iterator[Path]:
                 shutil.copyfileobj(source, sink)
             return
         _settle(beside, target, secret)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
         raise CommandError(
             f"{path} could not be written: {reason}. Nothing was changed; free some space or write "
             "elsewhere with -o.",

@@ -89,9 +89,7 @@ def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             header = pd.read_csv(io.BytesIO(raw), header=None, nrows=1, dtype=str)
-            frame = pd.read_csv(
-                io.BytesIO(raw), index_col=False, low_memory=False, float_precision="round_trip"
-            )
+            frame = pd.read_csv(io.BytesIO(raw), index_col=False, low_memory=False)
     except UnicodeDecodeError:
         raise CommandError(
             f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet.", ExitCode.INPUT

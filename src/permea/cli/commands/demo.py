@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
-from permea import KAHMClassifier, __version__
 from permea._progress import progress
+from permea._version import __version__
 from permea.audit import AttackReport, guarantee_rows
 from permea.cli.app import START, command
 from permea.cli.console import Console
 from permea.cli.files import check_output, write_whole
+from permea.compose import KAHMClassifier
 from permea.datasets import load_digits
 from permea.federation import Federation, Party
 from permea.privacy import Privacy

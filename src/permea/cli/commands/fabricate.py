@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -142,7 +142,7 @@ def _as_table(
     return frame.drop(columns=list(dropped)).assign(**fresh)
 
 
-def cast_like(values: NDArray[np.float64], dtype: object) -> "pd.Series[float]":
+def cast_like(values: NDArray[np.float64], dtype: Any) -> "pd.Series[float]":
     """Bring real numbers to a column's type: whole numbers are rounded, 0/1 is decided at ½.
 
     Examples

@@ -1,0 +1,68 @@
+"""The commands themselves: documented, found by being there, and the demo."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from permea.cli.app import all_commands
+from permea.cli.errors import ExitCode
+
+COMMANDS = {one.name: one for one in all_commands()}
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
+
+
+def test_the_commands_are_there():
+    wanted = {"demo", "train", "predict", "fabricate", "audit", "federate", "party", "report",
+              "bench"}  # fmt: skip
+    assert wanted <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_and_an_example_that_parses(trained, name):
+    done = trained(name, "--help")
+    assert done.code == 0
+    assert "Example:" in COMMANDS[name].help
+    for example in COMMANDS[name].examples:
+        assert example.startswith(f"permea {name}")
+        for option in re.findall(r"(?<=\s)--?[a-z-]+", example):
+            assert option in done.out, option
+
+
+def test_exit_codes_are_documented():
+    listed = re.findall(r"^\| ([\d, ]+) \|", PAGE.read_text(), re.MULTILINE)
+    assert {int(code) for entry in listed for code in entry.split(",")} == {*map(int, ExitCode)}
+
+
+def test_options_on_the_page_exist():
+    options = {option for one in COMMANDS.values() for option in _options(one)}
+    for option in set(re.findall(r"`(--[a-z-]+)", PAGE.read_text())):
+        assert option in options | {"--help", "--install-completion"}, option
+
+
+def _options(one):
+    import inspect
+
+    found = {"--json", "--quiet", "--debug"}
+    for name, parameter in inspect.signature(one.function, eval_str=True).parameters.items():
+        found.add("--" + name.replace("_", "-"))
+        for extra in getattr(parameter.annotation, "__metadata__", ()):
+            found |= set(getattr(extra, "param_decls", None) or ())
+            found.add(getattr(extra, "default", None))
+    return {option for option in found if isinstance(option, str)}
+
+
+def test_the_demo_tells_the_three_figures(shell):
+    done = shell("demo", "--json", "-o", "demo.html")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["accuracy"] > 0.95
+    assert said["private"]
+    assert (said["epsilon"], said["unit"]) == (8.0, "entry")
+    assert 64 * 8 > said["record_epsilon"] > 8
+    assert 0.5 < said["attack_auc"] < 0.8
+    page = (shell.folder / "demo.html").read_text()
+    assert Path(said["report"]) == shell.folder / "demo.html"
+    assert page.count('class="chart"') == 4
+    assert "at least" in page  # the measured bound beside the claim

@@ -1,0 +1,296 @@
+"""The report: complete, honest, offline, and alive in a browser."""
+
+import html.parser
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from permea.privacy import Privacy, release
+from permea.report import Accuracy, Chart, Report, Samples, Series, render, write_html
+from permea.report.pixels import png_address
+from permea.report.svg import ticks
+from permea.report.words import best_guess, odds
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def certificate(**options):
+    declared = {"epsilon": 8.0, "delta": 1e-5, "domain": (0, 1), **options}
+    return release(np.zeros((50, 16)), Privacy(**declared)).certificate
+
+
+def attacks():
+    one = {
+        "name": "distance", "auc": 0.61, "auc_interval": [0.55, 0.66], "accuracy": 0.55,
+        "accuracy_interval": [0.5, 0.6], "advantage": 0.1, "tpr_at": {"0.01": 0.02, "0.001": 0.0},
+        "n_member": 100, "n_outside": 100, "per_class": {}, "note": "",
+    }  # fmt: skip
+    return {
+        "attacks": [one, {**one, "name": "loss", "note": "answers with a label alone"}],
+        "membership_inference_score": 0.03,
+        "guarantees": [
+            {"kind": "claimed", "epsilon": 8.0, "delta": 1e-5, "unit": "entry",
+             "neighbours": "replace", "note": ""}
+        ],
+    }  # fmt: skip
+
+
+def full_report(**changes):
+    line = Chart(
+        key="utility", title="Accuracy over ε", caption="More privacy to the left.",
+        x_label="ε per entry", y_label="share", x=[1, 2, 4],
+        series=[Series("accuracy", [0.7, 0.8, 0.9]), Series("attack", [0.5, 0.5, 0.6])],
+        log_x=True, marked_x=2,
+    )  # fmt: skip
+    bars = Chart(
+        key="distances", title="Distances", caption="Members and others.", x_label="distance",
+        y_label="share", x=[0.5, 1.5, 2.5], kind="histogram",
+        series=[Series("trained on", [0.2, 0.6, 0.2]), Series("others", [0.1, 0.5, 0.4])],
+    )  # fmt: skip
+    rows = np.linspace(0, 1, 32).reshape(2, 16)
+    samples = Samples(
+        stages={f"ε = {e} per entry": {"noised": rows, "fabricated": rows} for e in (1, 8)},
+        original=rows, shape=(4, 4), chosen="ε = 8 per entry",
+    )  # fmt: skip
+    values = {
+        "title": "A model <of> digits & letters",
+        "facts": {"rows": "50"},
+        "certificates": {"north": certificate(), "south": certificate()},
+        "accuracy": Accuracy(0.93, (0.9, 0.95), 300, {"a": 0.9}),
+        "attacks": attacks(),
+        "charts": [line, bars],
+        "samples": samples,
+        "measures": {"privacy leakage": ("-3.2 nats", "what an adversary gains")},
+        "reproduce": ["permea demo"],
+    }
+    return Report(**{**values, **changes})
+
+
+class Checker(html.parser.HTMLParser):
+    """Notes tags that are left open, addresses, ids and headings."""
+
+    VOID = frozenset({"meta", "img", "input", "br", "hr", "link", "line", "circle", "path"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.addresses, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.addresses += [v for k, v in values.items() if k in ("src", "href", "srcset") and v]
+        self.ids += [values["id"]] if "id" in values else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_needs_no_network():
+    page = render(full_report())
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    assert len(set(checker.ids)) == len(checker.ids)
+    assert all(address.startswith(("#", "data:")) for address in checker.addresses)
+    assert not re.search(r"https?://(?!www\.w3\.org)|@import|url\(", page)
+    assert "default-src 'none'" in page
+    assert "A model &lt;of&gt; digits &amp; letters" in page
+
+
+def test_every_link_of_the_page_has_its_place():
+    checker = Checker()
+    checker.feed(render(full_report()))
+    assert {a[1:] for a in checker.addresses if a.startswith("#")} <= set(checker.ids)
+
+
+def test_no_epsilon_stands_without_its_unit():
+    """Rule 1 of the wall, on the page as people read it."""
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", " ", render(full_report()))
+    for found in re.finditer(r"ε = [\d.]+", text):
+        assert "per " in text[found.start() : found.end() + 40], text[found.start() :][:60]
+
+
+def test_the_verdict_does_not_flatter():
+    assert "NOT PRIVATE" in render(Report(title="bare"))
+    seeded = release(np.zeros((5, 2)), Privacy(epsilon=1, domain=(0, 1)), random_state=0)
+    assert "NOT PRIVATE" in render(Report(title="s", certificates={"m": seeded.certificate}))
+    assert "NOT PER ROW" in render(full_report())
+    by_record = certificate(epsilon=1.0, unit="record", mechanism="gaussian")
+    page = render(Report(title="r", certificates={"m": by_record}))
+    assert 'class="verdict good"' in page
+    assert "NOT PER ROW" not in page
+
+
+def test_one_party_without_a_promise_spoils_all():
+    seeded = release(np.zeros((5, 2)), Privacy(epsilon=1, domain=(0, 1)), random_state=0)
+    mixed = {"north": certificate(), "south": seeded.certificate}
+    assert "NOT PRIVATE" in render(full_report(certificates=mixed))
+
+
+def test_parts_from_private_rows_are_named():
+    assert "For the owner of the data" not in render(full_report())
+    page = render(full_report(computed_from_private_rows=["accuracy", "attacks"]))
+    assert "accuracy, attacks" in page
+
+
+def test_sections_that_were_not_computed_are_left_out():
+    page = render(Report(title="small", certificates={"m": certificate()}))
+    assert 'id="promise"' in page
+    assert 'id="attacks"' not in page
+    assert 'id="samples"' not in page
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 1e-5), (3.0, 0.01)])
+def test_the_best_guess_is_what_randomised_response_reaches(epsilon, delta):
+    """The bound is tight: the worst (ε,δ) mechanism shows the bit with δ, else lies by ε."""
+    reached = delta + (1 - delta) * np.exp(epsilon) / (1 + np.exp(epsilon))
+    said = float(best_guess(epsilon, delta).removesuffix(" %")) / 100
+    assert abs(said - reached) < 6e-4
+    assert odds(0.0) == "1.0"
+
+
+def test_ticks_are_round_and_inside():
+    for low, high in [(0, 1), (-3, 17), (0.001, 0.0042), (1e6, 5e6)]:
+        found = ticks(low, high)
+        assert 3 <= len(found) <= 12
+        assert low - 1e-9 <= found[0] <= found[-1] <= high + 1e-9
+
+
+def test_pictures_hold_their_pixels():
+    """A PNG written by hand is decoded by its own rules."""
+    import base64
+    import zlib
+
+    raw = base64.b64decode(png_address(np.array([[0.0, 1.0], [0.5, 2.0]])).split(",")[1])
+    start = raw.index(b"IDAT") + 4
+    length = int.from_bytes(raw[start - 8 : start - 4], "big")
+    rows = zlib.decompress(raw[start : start + length])
+    assert list(rows) == [0, 255, 0, 0, 128, 0]
+
+
+def test_a_chart_with_uneven_series_is_refused():
+    with pytest.raises(ValueError, match="as many y"):
+        Chart(key="k", title="", caption="", x_label="", y_label="", x=[1, 2],
+              series=[Series("s", [1])])  # fmt: skip
+
+
+def test_a_report_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    place = tmp_path / "report.html"
+    write_html(full_report(), place)
+    before = place.read_bytes()
+    monkeypatch.setattr("permea.report.page.render", lambda report: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_html(full_report(), place)
+    assert place.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+PROBE = """
+<script>
+const errors = [];
+addEventListener("error", (event) => errors.push(event.message));
+addEventListener("load", () => {
+  const svg = document.querySelector("svg.chart");
+  const key = (name) => svg.dispatchEvent(new KeyboardEvent("keydown", {key: name}));
+  const say = () => document.querySelector("output.readout").textContent;
+  svg.focus(); key("Home"); const first = say();
+  key("ArrowRight"); const second = say();
+  const button = document.querySelector(".legend button");
+  button.click(); const without = say();
+  const hidden = svg.querySelector('[data-series="0"]').getBoundingClientRect().width === 0;
+  button.click();
+  const slider = document.getElementById("samples-slider");
+  slider.value = 0; slider.dispatchEvent(new Event("input"));
+  const shown = [...document.querySelectorAll("[data-epsilon]")].filter((b) => !b.hidden);
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  const pictures = [...document.images].every((image) => image.naturalWidth > 0);
+  const result = {errors, first, second, without, hidden, pictures, wide,
+    epsilon: shown.map((b) => b.dataset.epsilon), charts: document.querySelectorAll("svg.chart").length,
+    ready: document.documentElement.dataset.ready};
+  const place = document.createElement("pre");
+  place.id = "probe"; place.textContent = JSON.stringify(result);
+  document.body.append(place);
+});
+</script>
+"""  # noqa: E501
+
+
+@pytest.fixture(params=[(1200, 900), (390, 844)], ids=["desktop", "phone"])
+def browse(request, tmp_path):
+    """Open a page in a headless browser and give what a probe inside it found.
+
+    Without a browser the fixture says so, and the static checks of the page stand in its place.
+    """
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        print(
+            "\nNO BROWSER: install chromium to test the report in one; the page is checked "
+            "statically.",
+            file=sys.__stderr__,
+        )
+
+    def open_page(page):
+        if browser is None:
+            return None
+        import json
+
+        place = tmp_path / "report.html"
+        place.write_text(page.replace("<head>", "<head>" + PROBE, 1), encoding="utf-8")
+        width, height = request.param
+        done = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+             "--disable-dev-shm-usage", f"--window-size={width},{height}",
+             f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000",
+             "--dump-dom", place.as_uri()],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)
+        assert found, done.stderr[-2000:]
+        return {**json.loads(found[1]), "console": console}
+
+    return open_page
+
+
+def check_statically(page):
+    """What can be told without a browser: the script's hooks are on the page."""
+    assert page.count('class="chart"') == 2
+    assert 'data-readout="' in page
+    assert 'id="samples-slider"' in page
+    assert page.count('class="readout"') == 2
+
+
+def test_the_report_lives_in_a_browser(browse):
+    page = render(full_report())
+    check_statically(page)
+    found = browse(page)
+    if found is None:
+        return
+    assert found["console"] == []
+    assert found["errors"] == []
+    assert found["ready"] == "true"
+    assert found["charts"] == 2
+    assert found["pictures"]
+    assert found["wide"] <= 0  # nothing sticks out of a phone's screen
+    assert found["first"] == "ε per entry = 1: accuracy 0.7, attack 0.5"
+    assert found["second"] == "ε per entry = 2: accuracy 0.8, attack 0.5"
+    assert found["without"] == "ε per entry = 2: attack 0.5"
+    assert found["hidden"]
+    assert found["epsilon"] == ["ε = 1 per entry"]
+
+
+def test_a_broken_script_would_be_noticed(browse):
+    """The negative control of the test above."""
+    page = render(full_report()).replace("JSON.parse(svg.dataset.readout)", "nonsense()")
+    assert "nonsense()" in page
+    found = browse(page)
+    if found is None:
+        return
+    assert found["errors"] or found["console"]
+    assert found.get("ready") != "true"
