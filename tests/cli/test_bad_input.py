@@ -22,7 +22,7 @@ def folder(trained, tmp_path):
     table(60, 1).to_csv(tmp_path / "data.csv", index=False)
     table(40, 2).to_csv(tmp_path / "new.csv", index=False)
     (tmp_path / "model.permea").write_bytes((trained.folder / "model.permea").read_bytes())
-    for name in ("out.csv", "old.permea", "report.html"):
+    for name in ("out.csv", "out.csv.certificate.json", "old.permea", "report.html"):
         (tmp_path / name).write_bytes(OLD)
     return Shell(tmp_path)
 

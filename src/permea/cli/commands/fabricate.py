@@ -1,6 +1,5 @@
 """``permea fabricate``: a private table of the same shape, names, order and types."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from permea.cli.app import LEARN, command
 from permea.cli.commands.train import Components, Data, Dropped, Ids
 from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, check_output, write_whole
+from permea.cli.files import STREAM, check_output, replacing, write_whole
 from permea.cli.table_model import from_unit, to_unit, unit_privacy
 from permea.cli.tables import FORMATS, Roles, labels, numbers, read_table, write_table
 from permea.privacy import Certificate, Ledger, Privacy, release
@@ -171,22 +170,17 @@ def _say_what_passes(paper: Certificate, label: str | None, ids: tuple[str, ...]
 
 
 def _write(made: pd.DataFrame, paper: Certificate, output: str, certificate: str | None) -> None:
-    """The certificate first, so that no private table stands without one."""
+    """Both files or none: the certificate gets its name only when the table has got its own."""
     place = certificate
     if place is None and output != STREAM and not _is_device(output):
         place = f"{output}.certificate.json"
-    write: Callable[[Path], object] = lambda path: path.write_text(  # noqa: E731
-        paper.to_json() + "\n", encoding="utf-8"
-    )
-    if place is not None:
-        check_output(place, (".json",))
-        write_whole(place, write)
-    try:
+    if place is None:
         write_table(made, output)
-    except BaseException:
-        if place is not None:
-            Path(place).unlink(missing_ok=True)
-        raise
+        return
+    check_output(place, (".json",))
+    with replacing(place) as beside:
+        beside.write_text(paper.to_json() + "\n", encoding="utf-8")
+        write_table(made, output)
 
 
 def _is_device(path: str) -> bool:
