@@ -1,6 +1,8 @@
 """Learn from data that may not leave its owner."""
 
-from permea import audit, federation
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 from permea._version import __version__
 from permea.compose import (
     ConditionallyDeep,
@@ -63,3 +65,16 @@ __all__ = [
     "release_pair",
     "save",
 ]
+
+_ROOMS = ("audit", "federation")
+
+
+def __getattr__(name: str) -> _Any:
+    """Import the larger rooms when they are first asked for."""
+    if name in _ROOMS:
+        return _import_module(f"permea.{name}")
+    raise AttributeError(f"module 'permea' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

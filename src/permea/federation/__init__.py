@@ -1,4 +1,8 @@
-"""Parties keep their data; a global classifier needs their distances only."""
+"""Parties keep their data; a global classifier needs their distances only.
+
+`Party` answers queries with distances, `Federation` takes their minimum over parties and classes
+(004 eq. 101-104), in one process, over Flower, or on ciphertexts.
+"""
 
 from permea.federation.aggregate import Answer, Suspicion
 from permea.federation.errors import (

@@ -9,9 +9,10 @@ of the smoothed ones under their machine (004 Def. 14). All of it is post-proces
 
 When to stop is the one place where the document reads the private rows again: its bound r is the
 modelling error on the original data (004 eq. 88). On MNIST that rule stops after one step almost
-always (``python benchmarks/fabrication_stop.py`` shows the effect), so the default here is one step, a
-public constant. ``stop="discrepancy"`` smooths until as much energy is removed as the noise, whose
-law is public, brought in. ``stop="original"`` is the document's rule; it voids the guarantee.
+always, so the default here is one step, a public constant; ``benchmarks/fabrication_stop.py``
+compares the rules. ``stop="discrepancy"`` smooths until as much energy is removed as the noise,
+whose law is public, brought in. ``stop="original"`` is the document's rule; it voids the
+guarantee.
 """
 
 from dataclasses import dataclass, field

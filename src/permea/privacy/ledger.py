@@ -20,7 +20,10 @@ _FLOAT_SLACK = 1e-9  # sums of floats may miss a budget by rounding; not by more
 
 
 class BudgetExceededError(ValueError):
-    """Raised before a release that the budget does not allow. Nothing was computed or spent."""
+    """Raised before a release that the budget does not allow.
+
+    Nothing was computed or spent.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
