@@ -27,7 +27,7 @@ from sklearn.svm import SVR
 
 from permea.models import FuzzyModel, MembershipMapping
 
-ROWS = 2000  # at most so many training rows, for the sake of the peers
+ROWS = 1000  # at most so many training rows, for the sake of the peers
 
 
 def heartbeats(n_past=10):

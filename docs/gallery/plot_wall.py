@@ -27,9 +27,7 @@ privacy = Privacy(epsilon=16, delta=1e-5, unit="entry", domain=(0, 1))
 classifiers = {
     "rows as they are": KAHMClassifier(),
     "noised, ε = 16 per entry": KAHMClassifier(privacy=privacy, random_state=0),
-    "fabricated, ε = 16 per entry": KAHMClassifier(
-        privacy=privacy, fabricate=True, random_state=0
-    ),
+    "fabricated, ε = 16 per entry": KAHMClassifier(privacy=privacy, fabricate=True, random_state=0),
 }
 for clf in classifiers.values():
     clf.fit(X_train, y_train)

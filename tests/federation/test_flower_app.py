@@ -302,3 +302,17 @@ def test_a_failure_keeps_one_short_line():
     failure = Failure.of(ValueError("a\nb" * 1000))
     assert "\n" not in failure.reason
     assert len(failure.reason) < 330
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_local_simulation_runs_the_same_apps(monkeypatch):
+    pytest.importorskip("ray")
+    from permea.federation.flower_service import simulate
+
+    monkeypatch.undo()  # the simulation gives itself an identity
+    answer, channel = simulate(PARTIES, X, batch_size=60)
+    expected = Federation(PARTIES, batch_size=60).ask(X)
+    assert np.array_equal(answer.labels, expected.labels)
+    assert np.array_equal(answer.distances, expected.distances)
+    assert channel.bytes_sent > 3 * X.nbytes

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from permea.federation.aggregate import Answer
 from permea.federation.config import FederationConfig, PartyConfig
+from permea.federation.errors import FederationError
 from permea.federation.federation import Federation
 from permea.federation.flower_app import (
     FlowerChannel,
@@ -18,6 +19,8 @@ from permea.federation.flower_app import (
 from permea.federation.flower_launch import be_quiet
 from permea.federation.party import Party
 from permea.federation.service import Spool, serve
+
+_START = 300.0  # seconds that a busy machine may need to start a simulation
 
 
 def make_node_app() -> Any:
@@ -60,6 +63,15 @@ def make_server_app(main: Callable[[Any, Any], None]) -> Any:
     return app
 
 
+def _wait_for_nodes(grid: Any, number: int) -> None:
+    """Simulated nodes appear one by one after the server app has started."""
+    deadline = time.monotonic() + _START
+    while len(list(grid.get_node_ids())) < number:
+        if time.monotonic() > deadline:
+            raise FederationError(f"The simulated nodes did not appear within {_START:g} s.")
+        time.sleep(0.05)
+
+
 def simulate(
     parties: Sequence[Party],
     X: ArrayLike,
@@ -97,7 +109,8 @@ def simulate(
     result: list[tuple[Answer, FlowerChannel]] = []
 
     def main(grid: Any, _: Any) -> None:
-        nodes = claimed_nodes(grid, timeout=120.0)
+        _wait_for_nodes(grid, len(parties))
+        nodes = claimed_nodes(grid, timeout=_START)
         channel = FlowerChannel(grid, [party.name for party in parties], lambda: nodes)
         start = time.perf_counter()
         answer = Federation.over(channel, **settings).ask(X, asker=asker)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Literal
 
 import joblib
@@ -62,15 +63,15 @@ def training_engine(
 def _dask_client(n_workers: int, address: str | None) -> Iterator[Any]:
     """A connection to a running cluster, or to one that lives as long as the body."""
     try:
-        from distributed import Client, LocalCluster
+        distributed: Any = import_module("distributed")
     except ImportError:
         raise ImportError("engine='dask' needs Dask: pip install 'permea[dask]'.") from None
     if address is not None:
-        with Client(address) as client:
+        with distributed.Client(address) as client:
             yield client
         return
-    cluster = LocalCluster(
+    cluster = distributed.LocalCluster(
         n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None
     )
-    with cluster, Client(cluster) as client:
+    with cluster, distributed.Client(cluster) as client:
         yield client
