@@ -74,6 +74,7 @@ def pivot_order(X: Array, limit: int, kappa: float, nu: float) -> tuple[Array, i
     value is the largest m for which the first m pivots reach τ ≥ κ.
     """
     N = X.shape[0]
+    half_norms = 0.5 * np.einsum("ij,ij->i", X, X)
     residual = np.ones(N, dtype=X.dtype)
     rows = np.empty((min(limit, N), N), dtype=X.dtype)
     order = np.empty(rows.shape[0], dtype=np.intp)
@@ -83,7 +84,11 @@ def pivot_order(X: Array, limit: int, kappa: float, nu: float) -> tuple[Array, i
         pivot = int(residual.argmax())
         if m and (residual[pivot] <= floor or m > _SPARE_PIVOTS * crossing + 4):
             return order[:m], crossing
-        row = gaussian_kernel(X[pivot : pivot + 1], X)[0] - rows[:m, pivot] @ rows[:m]
+        row = X @ X[pivot]
+        row -= half_norms
+        row -= half_norms[pivot]
+        np.exp(np.minimum(row, 0, out=row), out=row)
+        row -= rows[:m, pivot] @ rows[:m]
         row /= np.sqrt(residual[pivot])
         rows[m], order[m] = row, pivot
         residual -= row * row
