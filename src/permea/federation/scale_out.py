@@ -19,7 +19,7 @@ def training_engine(
 
     All parallel work of the library goes through joblib, so the engine is chosen from outside and
     no model knows of it. Branches are the unit of work: each is sent to one worker, once, and only
-    its fitted model comes back, so no worker needs room for more than the branch in hand.
+    its fitted model comes back.
 
     Parameters
     ----------
