@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from permea.models.base import Array, Mask
+from permea.models.products import lower_gram, product
 
 
 class ShrunkWarning(UserWarning):
@@ -135,16 +136,16 @@ def _leading_directions(centred: Array, n: int) -> tuple[Array, Array]:
     if n < 1:
         return np.zeros(0, dtype=centred.dtype), np.zeros((p, 0), dtype=centred.dtype)
     if p <= N:
-        variances, directions = _top_eigenpairs(centred.T @ centred, n)
+        variances, directions = _top_eigenpairs(lower_gram(centred), n)
     else:
-        variances, weights = _top_eigenpairs(centred @ centred.T, n)
-        directions = centred.T @ weights
+        variances, weights = _top_eigenpairs(lower_gram(centred.T), n)
+        directions = product(centred.T, weights)
         directions /= np.maximum(np.linalg.norm(directions, axis=0), np.finfo(centred.dtype).tiny)
     return np.maximum(variances, 0) / (N - 1), directions
 
 
 def _top_eigenpairs(gram: Array, n: int) -> tuple[Array, Array]:
-    """Largest ``n`` eigenvalues of a symmetric matrix and their vectors, largest first."""
+    """Largest ``n`` eigenvalues of a symmetric matrix (lower triangle) and their vectors."""
     size = gram.shape[0]
     values, vectors = eigh(
         gram, subset_by_index=[size - n, size - 1], check_finite=False, overwrite_a=True

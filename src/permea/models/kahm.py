@@ -13,6 +13,7 @@ from permea.models.base import Array, Indices, row_norms
 from permea.models.encoding import Encoding, principal_encoding
 from permea.models.kahm_layers import guard_level, layered_distance, query_chunks
 from permea.models.kernel import KernelRows, kernel_matrix
+from permea.models.products import product
 from permea.models.regularization import Solution, Targets, solve_fixed_point
 
 
@@ -127,7 +128,7 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
     def _learn(self, Y: Array, encoding: Encoding, start: float | None = None) -> Self:
         """Solve for the coefficients on a given encoding."""
         centred = encoding.centre(Y)
-        codes = encoding.whiten(centred @ encoding.components)
+        codes = encoding.whiten(product(centred, encoding.components))
         K = kernel_matrix(codes)
         targets = Targets.of(centred, encoding.mean, encoding.active, Y.shape[1])
         spread = _largest_eigenvalue(K)
@@ -272,6 +273,6 @@ def _largest_eigenvalue(K: Array, n_steps: int = 12) -> float:
     """Rayleigh quotient after a few power steps: close to μmax(K) and never above it."""
     vector = np.ones(K.shape[0], dtype=K.dtype)
     for _ in range(n_steps):
-        vector = K @ (vector / np.linalg.norm(vector))
+        vector = product(K.T, (vector / np.linalg.norm(vector))[:, None])[:, 0]
     vector /= np.linalg.norm(vector)
-    return float(vector @ (K @ vector))
+    return float(vector @ product(K.T, vector[:, None])[:, 0])

@@ -3,6 +3,7 @@
 import numpy as np
 
 from permea.models.base import Array
+from permea.models.products import product
 
 
 def kernel_matrix(codes: Array) -> Array:
@@ -12,7 +13,7 @@ def kernel_matrix(codes: Array) -> Array:
     """
     n = max(codes.shape[1], 1)
     half_norms = np.einsum("ij,ij->i", codes, codes) / (2 * n)
-    K = np.asfortranarray((codes / n) @ codes.T)
+    K = product(codes / n, codes.T).T  # symmetric: its transpose is itself, in Fortran order
     K -= half_norms[:, None]
     K -= half_norms[None, :]
     np.minimum(K, 0, out=K)

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from permea.models.base import Array, Mask
+from permea.models.products import product
 
 _BLOCK = 512
 _SKETCH = 96  # columns of a sketch
@@ -88,7 +89,7 @@ class Targets:
         """Targets for centred rows (active features only) and the mean of all features."""
         return cls(
             square=centred,
-            cross=centred @ mean[active],
+            cross=product(centred, mean[active][:, None])[:, 0],
             mean_energy=float(np.dot(mean, mean)),
             size=n_features * centred.shape[0],
         )
@@ -124,7 +125,7 @@ class Targets:
         """
         r = self.square.shape[1]
         mixing = np.random.default_rng(0).standard_normal((r, _SKETCH)).astype(self.square.dtype)
-        square = (self.square @ mixing) / np.sqrt(_SKETCH, dtype=self.square.dtype)
+        square = product(self.square, mixing) / np.sqrt(_SKETCH, dtype=self.square.dtype)
         return Targets(
             square.astype(np.float32), self.cross.astype(np.float32), self.mean_energy, self.size
         )
