@@ -9,8 +9,11 @@ from permea.compose import (
     FuzzyClassifier,
     KAHMClassifier,
     MembershipClassifier,
+    MomentClassifier,
+    MomentRegressor,
     ReconstructionClassifier,
     Wide,
+    fabricate_records,
 )
 from permea.models import (
     FuzzyAutoencoder,
@@ -50,6 +53,8 @@ __all__ = [
     "MembershipAutoencoder",
     "MembershipClassifier",
     "MembershipMapping",
+    "MomentClassifier",
+    "MomentRegressor",
     "OptimalNoise",
     "Privacy",
     "ReconstructionClassifier",
@@ -58,6 +63,7 @@ __all__ = [
     "__version__",
     "audit",
     "fabricate",
+    "fabricate_records",
     "federation",
     "load",
     "noise_gain",
