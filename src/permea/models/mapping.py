@@ -174,8 +174,8 @@ def learn_best_bandwidth(X: Array, Y: Array, **parameters: Any) -> Mapping:
         GCV = (1/pN) ‖Y − HY‖² / (1 − Tr H / N)²,     H = B (BᵀB + λI)⁻¹ Bᵀ,
 
     which estimates the error on new rows without leaving any out, and in the end half and double
-    of the best are tried. Rows that repeat each other deceive this estimate. M follows
-    001 Algorithm 1 for every bandwidth.
+    of the best are tried. M follows 001 Algorithm 1 for every bandwidth. The estimate can be too
+    optimistic about narrow kernels: check the choice on rows of your own.
 
     Examples
     --------
