@@ -113,7 +113,10 @@ class TestGuard:
     def test_a_line_cut_short_by_a_crash_is_passed_over(self, tmp_path):
         log = tmp_path / "audit.jsonl"
         log.write_text('{"time": 1.0, "asker": "a", "quer')
-        Guard(per_minute=10, log=log, clock=lambda: 2.0).admit("a", 10)
+        guard = Guard(per_minute=10, log=log, clock=lambda: 2.0)
+        guard.admit("a", 10)
+        with pytest.raises(RefusedError):
+            guard.admit("a", 1)
 
     def test_the_log_says_who_and_how_much_and_nothing_of_the_queries(self, rows, tmp_path):
         X, y = rows

@@ -126,7 +126,9 @@ class _Book:
         """Add an entry; with a file it is on disk when this returns."""
         self._entries.append(entry)
         if self._file is not None:
-            self._file.seek(0, os.SEEK_END)
+            size = self._file.seek(0, os.SEEK_END)
+            if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
+                self._file.write("\n")  # end a line that a crash cut short
             self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
