@@ -1,0 +1,55 @@
+"""Several answers to one question: which class is nearest, and whose answer was it."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from permea.models.base import Array, Indices
+from permea.transfer.task import Iteration
+
+Parts = dict[str, Array]
+
+
+class FittedMethod(Protocol):
+    """What a method leaves behind to answer queries."""
+
+    @property
+    def history(self) -> list[Iteration]:
+        """Passes over the unlabelled rows."""
+        ...
+
+    def parts(self, Y: Array) -> Parts:
+        """Distances of each row to each class, one matrix for each voice."""
+        ...
+
+    def combined(self, parts: Parts) -> Array:
+        """One distance for each row and class; the smallest wins."""
+        ...
+
+    def deciders(self, parts: Parts, winners: Indices) -> NDArray[Any]:
+        """Name of the voice that decided each row."""
+        ...
+
+
+class NearestVoice:
+    """The smallest distance over all voices counts (000 eq. 121, 001 eq. 1.87).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = {"target": np.array([[1.0, 4.0]]), "source": np.array([[3.0, 0.5]])}
+    >>> rule = NearestVoice()
+    >>> rule.combined(parts), rule.deciders(parts, np.array([1]))
+    (array([[1. , 0.5]]), array(['source'], dtype='<U6'))
+    """
+
+    def combined(self, parts: Parts) -> Array:
+        """Smallest distance of each row to each class."""
+        return np.asarray(np.minimum.reduce(list(parts.values())))
+
+    def deciders(self, parts: Parts, winners: Indices) -> NDArray[Any]:
+        """Voice whose distance to the winning class is the smallest; the first of equals."""
+        rows = np.arange(len(winners))
+        distances = np.stack([part[rows, winners] for part in parts.values()])
+        return np.array(list(parts))[distances.argmin(axis=0)]

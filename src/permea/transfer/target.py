@@ -1,0 +1,304 @@
+"""The receiver's classifier: few labels of its own, a source artefact, and a method."""
+
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from permea._parallel import batches
+from permea.compose.classifier import matching_scores
+from permea.models import KernelAffineHullMachine, MembershipAutoencoder
+from permea.models.base import Array, Indices
+from permea.transfer.alignment import align
+from permea.transfer.centers import fit_centers
+from permea.transfer.decision import FittedMethod, Parts
+from permea.transfer.learner import Learner
+from permea.transfer.source import SourceModel
+from permea.transfer.source2target import fit_source2target
+from permea.transfer.task import AlignedSource, Iteration, Task, number_labels
+
+METHODS: dict[str, Any] = {"centers": fit_centers, "source2target": fit_source2target}
+_BATCH = 2048  # queries that are answered together
+
+
+class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learn a target with few labels with the help of a private source artefact.
+
+    The target may have other features than the source. Rows without label take part in the
+    learning. The source's rows are never needed: everything about the source comes out of the
+    artefact and is covered by its certificate.
+
+    Parameters
+    ----------
+    source : SourceModel
+        Fitted artefact, as its owner handed it over.
+    method : {"centers", "source2target"}, default="source2target"
+        "centers": 000 Algorithm 7, class centres align source and target. "source2target": 001
+        eq. (1.82)-(1.87), a mapping learned from source to target.
+    model : estimator with fit, reconstruct and distance, default=None
+        Family of the target classifier: the unfitted first layer. None takes the family of the
+        method's document.
+    dimensions : tuple of int, default=None
+        Subspace dimensions n|_k of the iterations, non-decreasing; None takes the method's own.
+    n_layers : int, default=5
+        Layers L of the target classifier.
+    branch_size : int, default=1000
+        Nominal rows of a branch of the target classifier.
+    unlabelled : object, default=-1
+        Label that marks rows without one. Among strings "-1", the empty string, None and NaN mark
+        them too.
+    n_jobs : int, default=None
+        Workers, as joblib counts them.
+    random_state : int, RandomState instance or None, default=None
+        For k-means.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Classes that the source or the target's labels know.
+    labels_ : ndarray of shape (N,)
+        Label of each training row in the end; the given ones where there were any.
+    history_ : list of Iteration
+        What each pass over the unlabelled rows was, how many labels it changed, and how right they
+        are when ``truth`` was given.
+    alignment_ : permea.transfer.alignment.Alignment
+        How target rows reach the space of the source.
+    certificate_ : permea.privacy.Certificate or None
+        The source's. Nothing is promised about the target's rows.
+    holds_private_rows_ : bool
+        True: the target's own rows are in here.
+    n_features_in_ : int
+        Number of features of the target.
+
+    See Also
+    --------
+    SourceModel : the artefact.
+    permea.report.transfer.plot_history : a picture of ``history_``.
+
+    Examples
+    --------
+    >>> from permea import Privacy
+    >>> from permea.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> promise = Privacy(epsilon=2, delta=1e-5, domain=(0, 1))
+    >>> source = SourceModel(privacy=promise, random_state=0).fit(X[:1000], y[:1000])
+    >>> few = y[1000:1600].copy()
+    >>> few[50:] = -1  # unlabelled
+    >>> clf = TransferClassifier(source, random_state=0).fit(X[1000:1600], few)
+    >>> clf.score(X[1600:], y[1600:]) > 0.85
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "method": [StrOptions(set(METHODS))],
+        "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
+        "dimensions": ["array-like", None],
+        "n_layers": [Interval(Integral, 1, None, closed="left")],
+        "branch_size": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        source: SourceModel,
+        *,
+        method: str = "source2target",
+        model: Any = None,
+        dimensions: tuple[int, ...] | None = None,
+        n_layers: int = 5,
+        branch_size: int = 1000,
+        unlabelled: object = -1,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.source = source
+        self.method = method
+        self.model = model
+        self.dimensions = dimensions
+        self.n_layers = n_layers
+        self.branch_size = branch_size
+        self.unlabelled = unlabelled
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def __sklearn_clone__(self) -> "TransferClassifier":
+        """Unfitted copy that keeps the source: the artefact is given, it cannot be fitted again."""
+        values = {
+            name: value if name == "source" else clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items()
+        }
+        return type(self)(**values)
+
+    def fit(self, X: ArrayLike, y: ArrayLike, *, truth: ArrayLike | None = None) -> Self:
+        """Learn from target rows, of which few have labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, p_tg)
+            Target rows.
+        y : array-like of shape (N,)
+            Labels; ``unlabelled`` marks rows without one.
+        truth : array-like of shape (N,), optional
+            True labels, for the accuracies in ``history_`` and nothing else.
+
+        Returns
+        -------
+        TransferClassifier
+            This classifier, fitted.
+        """
+        self._validate_params()
+        if y is None:
+            raise ValueError(
+                "TransferClassifier requires y to be passed, but the target y is None. Mark rows "
+                "without label in it."
+            )
+        self._check_source()
+        rows = validate_data(self, X, dtype=[np.float64, np.float32])
+        check_consistent_length(rows, y)
+        classes, numbers = number_labels(y, self.unlabelled, self.source.classes_)
+        if np.any(numbers >= 0):
+            check_classification_targets(classes[numbers[numbers >= 0]])
+        task = self._task(rows, numbers, classes, truth)
+        fitted = METHODS[self.method](
+            task, self._learner(task), dimensions=self._sequence(), n_layers=self.n_layers
+        )
+        return self._keep(task, classes, fitted)
+
+    def _check_source(self) -> None:
+        if not isinstance(self.source, SourceModel):
+            raise TypeError(
+                f"source must be a SourceModel, got {type(self.source).__name__}. Load the file "
+                "that its owner saved with permea.load."
+            )
+        check_is_fitted(self.source, "classifier_")
+
+    def _sequence(self) -> tuple[int, ...] | None:
+        if self.dimensions is None:
+            return None
+        sequence = tuple(int(n) for n in self.dimensions)
+        if not sequence or min(sequence) < 1 or list(sequence) != sorted(sequence):
+            raise ValueError(
+                "dimensions must be positive whole numbers that do not decrease, such as "
+                "(5, 10, 15, 20)."
+            )
+        return sequence
+
+    def _task(
+        self, rows: Array, numbers: Indices, classes: NDArray[Any], truth: ArrayLike | None
+    ) -> Task:
+        source = self.source
+        alignment = align(source.directions_, source.n_features_in_, rows)
+        if not np.any(numbers >= 0) and not alignment.is_identity:
+            raise ValueError(
+                "No target row has a label, and source and target have different features: nothing "
+                "tells which target class is which. Label at least one row of each class."
+            )
+        columns = np.searchsorted(classes, source.classes_.astype(classes.dtype))
+        aligned = AlignedSource(source, alignment, columns, len(classes))
+        known = None
+        if truth is not None:
+            check_consistent_length(rows, truth)
+            known = _numbered_truth(truth, classes)
+        return Task(rows, numbers, len(classes), aligned, known)
+
+    def _learner(self, task: Task) -> Learner:
+        own = {
+            "centers": MembershipAutoencoder(disturbance="gamma"),
+            "source2target": MembershipAutoencoder(),
+        }
+        model = own.get(self.method, KernelAffineHullMachine()) if self.model is None else None
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return Learner(
+            self.model if model is None else model,
+            task.n_classes,
+            self.branch_size,
+            self.n_jobs,
+            int(seed),
+        )
+
+    def _keep(self, task: Task, classes: NDArray[Any], fitted: FittedMethod) -> Self:
+        self.classes_ = classes
+        self.alignment_ = task.source.alignment
+        self.fitted_ = fitted
+        self.history_: list[Iteration] = fitted.history
+        self.certificate_ = self.source.certificate_
+        self.holds_private_rows_ = True
+        numbers = task.labels.copy()
+        free = task.unlabelled
+        if free.any():
+            numbers[free] = self._winners(task.rows[free])[0]
+        self.labels_ = classes[numbers]
+        return self
+
+    def distances(self, X: ArrayLike) -> Array:
+        """Distance of each row to each class, all voices combined, shape (m, C)."""
+        rows = self._checked(X)
+        return np.concatenate([self.fitted_.combined(parts) for parts in self._voices(rows)])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Class of each target row.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p_tg)
+            Target rows.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Class labels.
+        """
+        return np.asarray(self.classes_[self._winners(self._checked(X))[0]])
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Class-matching scores (004 Def. 8) divided by their sum; not calibrated."""
+        scores = matching_scores(self.distances(X))
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+    def predict_source(self, X: ArrayLike) -> NDArray[Any]:
+        """Class of each target row as the source's classifier alone sees it.
+
+        The row goes through the alignment (001 eq. 1.79) and no further.
+        """
+        Z = self.alignment_.to_source(self._checked(X))
+        return np.asarray(self.source.classifier_.predict(Z))
+
+    def who_decided(self, X: ArrayLike) -> NDArray[Any]:
+        """Say for each row whose voice decided.
+
+        Returns
+        -------
+        ndarray of str, shape (m,)
+            "target", "source", or "mapping" for the source through the mapping (001 eq. 1.87).
+        """
+        return self._winners(self._checked(X))[1]
+
+    def _winners(self, rows: Array) -> tuple[Indices, NDArray[Any]]:
+        winners, deciders = [], []
+        for parts in self._voices(rows):
+            winners.append(self.fitted_.combined(parts).argmin(axis=1))
+            deciders.append(self.fitted_.deciders(parts, winners[-1]))
+        return np.concatenate(winners), np.concatenate(deciders)
+
+    def _voices(self, rows: Array) -> list[Parts]:
+        """Answers of all voices, batch by batch."""
+        return [self.fitted_.parts(rows[part]) for part in batches(len(rows), _BATCH)]
+
+    def _checked(self, X: ArrayLike) -> Array:
+        check_is_fitted(self, "fitted_")
+        return np.asarray(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+
+
+def _numbered_truth(truth: ArrayLike, classes: NDArray[Any]) -> Indices:
+    """Class numbers of true labels; −1 for a class that nobody knows."""
+    values = np.asarray(truth)
+    values = values.astype(classes.dtype) if classes.dtype.kind in "UO" else values
+    places = np.searchsorted(classes, values).clip(0, len(classes) - 1)
+    return np.where(classes[places] == values, places, -1)
