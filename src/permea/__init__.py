@@ -37,6 +37,7 @@ from permea.privacy import (
 )
 from permea.privacy.fabrication import fabricate
 from permea.storage import load, save
+from permea.transfer import SourceModel, TransferClassifier
 
 __all__ = [
     "Budget",
@@ -58,7 +59,9 @@ __all__ = [
     "OptimalNoise",
     "Privacy",
     "ReconstructionClassifier",
+    "SourceModel",
     "StaircaseNoise",
+    "TransferClassifier",
     "Wide",
     "__version__",
     "audit",
