@@ -1,13 +1,16 @@
 """List, run and report the benchmarks.
 
     python -m benchmarks list
-    python -m benchmarks run NAME [NAME …] [-- options of the benchmark]
-    python -m benchmarks run --all
+    python -m benchmarks run NAME [NAME …] [--quick] [--repeat K] [-- options of the benchmark]
+    python -m benchmarks run --all [--quick]
     python -m benchmarks report
 
 Each benchmark is a script of its own in this folder that prints Markdown. ``run`` starts it in a
-fresh process and keeps what it printed, with the command, the versions, the machine and the time it
-took, in ``benchmarks/results``. ``report`` renders ``docs/benchmarks.md`` from these files alone.
+fresh process and keeps what it printed, with the command, the seeds, the versions, the machine and
+the time it took, in ``benchmarks/results``. ``--repeat K`` runs it with the seeds 0 … K-1 and keeps
+mean ± standard deviation of every cell that is a number. ``--quick`` proves in less than a minute
+that a benchmark works; nothing of it is kept. ``report`` renders ``docs/benchmarks.md`` from the
+stored files alone.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
@@ -49,11 +53,8 @@ def machine():
     return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB"
 
 
-def run(name, options):
-    """Run one benchmark in a fresh process and keep what it printed."""
-    command = ["python", f"benchmarks/{name}.py", *options]
-    print(f"\n== {' '.join(command)}", flush=True)
-    start = time.perf_counter()
+def printed(name, options):
+    """Run one benchmark in a fresh process; what it printed."""
     lines = []
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "PERMEA_PROGRESS": "0"}
     with subprocess.Popen(
@@ -67,11 +68,60 @@ def run(name, options):
             lines.append(line)
     if process.returncode:
         sys.exit(f"{name} failed with exit code {process.returncode}; nothing was kept.")
+    return "".join(lines).strip()
+
+
+def averaged(outputs):
+    """Outputs of the same benchmark for several seeds as one, numbers as mean ± deviation.
+
+    >>> averaged(["| a | 0.50 |", "| a | 0.70 |"])
+    '| a | 0.60 ± 0.14 |'
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+    merged = []
+    for lines in zip(*(output.splitlines() for output in outputs), strict=True):
+        if len(set(lines)) == 1:
+            merged.append(lines[0])
+            continue
+        cells = zip(*(line.split("|") for line in lines), strict=True)
+        merged.append("|".join(_merged_cell([cell.strip() for cell in same]) for same in cells))
+    return "\n".join(merged)
+
+
+def _merged_cell(cells):
+    if not cells[0]:
+        return ""
+    if len(set(cells)) == 1:
+        return f" {cells[0]} "
+    try:
+        values = [float(cell) for cell in cells]
+    except ValueError:
+        return f" {' / '.join(dict.fromkeys(cells))} "
+    digits = max(len(cell.partition(".")[2]) for cell in cells)
+    return f" {statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f} "
+
+
+def run(name, options, repeat=1, quick=False):
+    """Run one benchmark and keep what it printed, unless it was a quick run."""
+    words = [*(["--quick"] if quick else []), *options]
+    command = " ".join(["python", f"benchmarks/{name}.py", *words])
+    print(f"\n== {command}", flush=True)
+    start = time.perf_counter()
+    seeds = list(range(repeat))
+    if repeat == 1:
+        outputs = [printed(name, words)]
+    else:
+        outputs = [printed(name, [*words, "--seed", str(seed)]) for seed in seeds]
+        command += f" --seed S, S = 0 … {repeat - 1}"
+    if quick:
+        return
     RESULTS.mkdir(exist_ok=True)
     kept = {
         "name": name,
         "title": title(name),
-        "command": " ".join(command),
+        "command": command,
+        "seeds": seeds,
         "date": date.today().isoformat(),
         "seconds": round(time.perf_counter() - start, 1),
         "machine": machine(),
@@ -79,7 +129,7 @@ def run(name, options):
             "python": platform.python_version(),
             **{library: importlib.metadata.version(library) for library in LIBRARIES},
         },
-        "output": "".join(lines).strip(),
+        "output": averaged(outputs),
     }
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
@@ -112,6 +162,8 @@ def main():
     parser.add_argument("action", choices=["list", "run", "report"], nargs="?", default="list")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--repeat", type=int, default=1, metavar="K")
     words = sys.argv[1:]
     options = words[words.index("--") + 1 :] if "--" in words else []
     arguments = parser.parse_args(words[: words.index("--")] if "--" in words else words)
@@ -126,8 +178,9 @@ def main():
         if unknown or not (arguments.names or arguments.all):
             parser.error(f"unknown or missing benchmark: {' '.join(unknown)}; see list")
         for name in names() if arguments.all else arguments.names:
-            run(name, options)
-        PAGE.write_text(page())
+            run(name, options, max(1, arguments.repeat), arguments.quick)
+        if not arguments.quick:
+            PAGE.write_text(page())
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ anything else; with and without fabricated rows. The score compares 10000 traini
 for a smaller training set, ``--epsilons`` for some of the rows of the table.
 """
 
-import argparse
-
-from common import mnist, table
+from common import mnist, options_of, size, table
 
 from permea import KAHMClassifier, Privacy, audit
 
@@ -31,9 +29,9 @@ def measured(epsilon, fabricate, X, y, T, t):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--rows", type=int, default=60000)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=list(TABLE_5))
+    parser.add_argument("--epsilons", type=float, nargs="+", default=size(list(TABLE_5), [16.0]))
     arguments = parser.parse_args()
     X, y, T, t = mnist(rows=arguments.rows)
     rows = []

@@ -4,9 +4,7 @@ KAHM classifier (n = 20, L = 5) on half of scikit-learn's digits, every attack o
 Option: ``--shadows N``.
 """
 
-import argparse
-
-from common import seconds, table
+from common import options_of, seconds, size, table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -14,8 +12,8 @@ from permea import KAHMClassifier, audit
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shadows", type=int, default=20)
+    parser = options_of(__doc__)
+    parser.add_argument("--shadows", type=int, default=size(20, 4))
     shadows = parser.parse_args().shadows
     X, y = load_digits(return_X_y=True)
     X_in, X_out, y_in, y_out = train_test_split(

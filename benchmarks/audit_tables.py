@@ -6,16 +6,14 @@ published maximum for breast cancer), half of the rows as members; 0.5 is guessi
 benchmark is seeded, so that it can be repeated. Option: ``--shadows N``.
 """
 
-import argparse
-
 import numpy as np
-from common import table
+from common import options_of, size, table
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
 from permea import KAHMClassifier, Privacy, audit
 
-EPSILONS = (None, 10.0, 5.0, 1.0, 0.1)
+EPSILONS = size((None, 10.0, 5.0, 1.0, 0.1), (1.0,))
 METRICS = ("correctness", "loss", "confidence", "entropy", "modified_entropy", "distance")
 LEARNT = ("shadow_svm", "shadow_tree", "shadow_network", "lira_online", "rmia_online")
 # Upper ends of the 30 features as the data set's description lists them, doubled.
@@ -62,8 +60,8 @@ def over_epsilon(name, X, y, n_shadows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shadows", type=int, default=20)
+    parser = options_of(__doc__)
+    parser.add_argument("--shadows", type=int, default=size(20, 4))
     arguments = parser.parse_args()
     for name, X, y in datasets():
         over_epsilon(name, X, y, arguments.shadows)

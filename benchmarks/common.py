@@ -1,12 +1,29 @@
 """What several benchmarks share: data on disk, timers, tables."""
 
+import argparse
 import os
+import sys
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+
+QUICK = "--quick" in sys.argv
+
+
+def size(full, quick):
+    """The first for a measurement, the second for ``--quick``, which only proves that it runs."""
+    return quick if QUICK else full
+
+
+def options_of(description):
+    """Command line of a benchmark; every one knows ``--quick`` and ``--seed``."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--quick", action="store_true", help="a small run, to prove it works")
+    options.add_argument("--seed", type=int, default=0, help="of whatever is drawn at random")
+    return options
 
 
 def load(name):
@@ -19,13 +36,26 @@ def load(name):
 
 
 def mnist(dtype=np.float32, rows=None):
-    """MNIST as X_train, y_train, X_test, y_test with pixels in [0, 1]."""
+    """MNIST as X_train, y_train, X_test, y_test pixels in [0, 1]; digits for a quick run."""
+    if QUICK:
+        return small_images(dtype)
     data = load("mnist")
     X, T = ((data[k].reshape(len(data[k]), -1) / 255).astype(dtype) for k in ("x_train", "x_test"))
     if rows is None or rows >= len(X):
         return X, data["y_train"], T, data["y_test"]
     chosen = np.random.default_rng(0).permutation(len(X))[:rows]
     return X[chosen], data["y_train"][chosen], T, data["y_test"]
+
+
+def small_images(dtype):
+    """Scikit-learn's digits on 28 x 28 pixels: quick runs need no file."""
+    from sklearn.datasets import load_digits
+
+    images, y = load_digits(return_X_y=True)
+    large = np.kron(images.reshape(-1, 8, 8) / 16, np.ones((3, 3)))
+    X = np.pad(large, ((0, 0), (2, 2), (2, 2))).reshape(len(y), -1).astype(dtype)
+    print("Quick run on 1200 enlarged digits instead of MNIST: its figures mean nothing.\n")
+    return X[:1200], y[:1200], X[1200:1500], y[1200:1500]
 
 
 def seconds(work, repeat=1):

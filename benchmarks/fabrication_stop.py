@@ -6,7 +6,7 @@ of steps and the discrepancy principle do not. mis compares 3000 training rows w
 """
 
 import numpy as np
-from common import mnist, table
+from common import mnist, options_of, size, table
 
 from permea import KAHMClassifier, Privacy
 from permea.audit import density_difference
@@ -16,10 +16,11 @@ RULES = {"noised rows": False, "0 steps": 0, "1 step (default)": 1, "2 steps": 2
 
 
 def main():
+    options_of(__doc__).parse_args()
     X, y, T, t = mnist(rows=8000)
     T, t = T[:3000], t[:3000]
     rows = []
-    for epsilon in (1, 4, 16):
+    for epsilon in size((1, 4, 16), (4,)):
         for name, rule in RULES.items():
             clf = KAHMClassifier(
                 privacy=Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1)),

@@ -4,11 +4,10 @@ The seed's reference is a convolutional network; the one here is scikit-learn's 
 perceptron, trained on the same clean images. ``--rows 10000`` makes a smaller run.
 """
 
-import argparse
 import time
 
 import numpy as np
-from common import mnist
+from common import mnist, options_of, size
 from sklearn.neural_network import MLPClassifier
 
 from permea.compose import ReconstructionClassifier
@@ -32,11 +31,14 @@ def models(n_jobs):
             MembershipAutoencoder(), n_layers=5, n_jobs=n_jobs, random_state=0
         ),
     )
-    yield "MLP (512, 256)", MLPClassifier((512, 256), batch_size=100, max_iter=15, random_state=0)
+    yield (
+        "MLP (512, 256)",
+        MLPClassifier((512, 256), batch_size=100, max_iter=size(15, 2), random_state=0),
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()

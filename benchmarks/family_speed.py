@@ -5,11 +5,10 @@ branches of 1000 rows, float32. CPU seconds count both workers and do not depend
 machine does. ``--rows 10000`` makes a smaller run.
 """
 
-import argparse
 import multiprocessing
 import time
 
-from common import mnist, peak_memory
+from common import mnist, options_of, peak_memory
 
 from permea.compose import ReconstructionClassifier
 from permea.models import FuzzyAutoencoder, KernelAffineHullMachine, MembershipAutoencoder
@@ -40,7 +39,7 @@ def run(name, n_rows, n_jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))

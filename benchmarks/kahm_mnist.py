@@ -6,17 +6,15 @@ every layer, branch and class, run by the same workers. Options: ``--without-svc
 minutes), ``--rows N`` for a smaller training set.
 """
 
-import argparse
-
 import numpy as np
-from common import mnist, peak_memory, seconds, table
+from common import mnist, options_of, peak_memory, seconds, size, table
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from permea import KAHMClassifier
 from permea._parallel import run_parallel
 
-QUERIES = 2048
+QUERIES = size(2048, 256)
 
 
 def classifier():
@@ -38,7 +36,7 @@ def floor_of(clf, n_queries):
     largest = max(branch.layers_[0].codes_.shape[0] for branch in branches)
     random_codes = random.normal(size=(1024, 20)).astype(np.float32)
     random_rows = random.normal(size=(largest, clf.n_features_in_)).astype(np.float32)
-    tasks = [(1024,)] * (n_queries // 1024)
+    tasks = [(min(1024, n_queries),)] * max(1, n_queries // 1024)
     return seconds(lambda: run_parallel(products, tasks, n_jobs=2))[0]
 
 
@@ -89,22 +87,22 @@ def memory_of_predict(clf, T):
 def scaling(X, y, T):
     rows = []
     order = np.random.default_rng(0).permutation(len(X))
-    for size in (10_000, 20_000, 40_000, 60_000):
-        if size > len(X):
+    for n_rows in (10_000, 20_000, 40_000, 60_000):
+        if n_rows > len(X):
             break
-        part = order[:size]
+        part = order[:n_rows]
         fit, clf = seconds(lambda part=part: classifier().fit(X[part], y[part]))
         predict, _ = seconds(lambda clf=clf: clf.predict(T[:QUERIES]))
-        per_row = [1e6 * fit / size, 1e6 * predict / size]
+        per_row = [1e6 * fit / n_rows, 1e6 * predict / n_rows]
         rows.append(
-            [size, f"{fit:.1f}", f"{per_row[0]:.0f}", f"{predict:.2f}", f"{per_row[1]:.1f}"]
+            [n_rows, f"{fit:.1f}", f"{per_row[0]:.0f}", f"{predict:.2f}", f"{per_row[1]:.1f}"]
         )
     print(f"**(e) Growth with N** ({QUERIES} queries): constant time per row means linear.\n")
     table(["N", "fit, s", "fit per row, µs", "predict, s", "predict per row, µs"], rows)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--without-svc", action="store_true")
     options = parser.parse_args()

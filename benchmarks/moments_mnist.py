@@ -8,34 +8,14 @@ Nothing was chosen on MNIST. ``--tune`` prints what the settings rest on: USPS d
 20 x 20 and framed to 28 x 28, with the noise scaled to 60000 rows, three random splits.
 """
 
-import argparse
 import os
 import time
 from pathlib import Path
 
 import numpy as np
+from common import load, mnist, options_of, size
 
 DELTA = 1e-5
-
-
-def folder():
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    return Path(os.environ.get("PERMEA_DATA", default))
-
-
-def load(name):
-    path = folder() / f"{name}.npz"
-    if not path.exists():
-        raise SystemExit(f"{path} is missing: set PERMEA_DATA to a folder with {name}.npz.")
-    return np.load(path)
-
-
-def mnist():
-    data = load("mnist")
-    rows = [
-        data[k].reshape(len(data[k]), -1).astype(np.float32) / 255 for k in ("x_train", "x_test")
-    ]
-    return rows[0], data["y_train"].astype(int), rows[1], data["y_test"].astype(int)
 
 
 def moments(epsilons, relations, features, runs):
@@ -163,6 +143,7 @@ def dpsgd(epsilons, epochs, runs, kinds):
     from torch.utils.data import DataLoader, TensorDataset
 
     X, y, X_test, y_test = mnist()
+    labels = torch.tensor(y.astype(np.int64))
     print("| model | ε per record (add/remove) | accuracy, mean | lowest | fit (s) |")
     print("|---|---|---|---|---|", flush=True)
     for kind in kinds:
@@ -179,15 +160,15 @@ def dpsgd(epsilons, epochs, runs, kinds):
                 model = small_cnn(nn) if kind == "cnn" else nn.Linear(inputs[0].shape[1], 10)
                 rate = 0.5 if kind == "cnn" else 4.0
                 optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-                loader = DataLoader(TensorDataset(inputs[0], torch.tensor(y)), batch_size=2048)
+                loader = DataLoader(TensorDataset(inputs[0], labels), batch_size=2048)
                 model, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
                     module=model, optimizer=optimiser, data_loader=loader, epochs=epochs,
                     target_epsilon=epsilon, target_delta=DELTA, max_grad_norm=0.1,
                 )  # fmt: skip
                 for _ in range(epochs):
-                    for rows, labels in loader:
+                    for rows, truth in loader:
                         optimiser.zero_grad()
-                        nn.functional.cross_entropy(model(rows), labels).backward()
+                        nn.functional.cross_entropy(model(rows), truth).backward()
                         optimiser.step()
                 seconds.append(time.perf_counter() - start)
                 model.eval()
@@ -228,11 +209,11 @@ def write_features(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epsilon", type=float, nargs="*", default=[1.0, 2.0, 8.0])
+    parser = options_of(__doc__)
+    parser.add_argument("--epsilon", type=float, nargs="*", default=size([1.0, 2.0, 8.0], [8.0]))
     parser.add_argument("--neighbours", nargs="*", default=["add/remove", "replace"])
     parser.add_argument("--features", default="gradients")
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=size(5, 1))
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--dpsgd", action="store_true")
     parser.add_argument("--models", nargs="*", default=["cnn", "linear"])

@@ -4,11 +4,11 @@ Run ``python benchmarks/moments_speed.py``. The rows are made up chunk by chunk 
 memory together; the limits are 60 s and 2 GiB on two cores.
 """
 
-import argparse
 import resource
 import time
 
 import numpy as np
+from common import options_of, size
 
 from permea.compose.moments import MomentClassifier
 from permea.models.features import Chain, RandomFourier, ScaledIdentity
@@ -28,10 +28,10 @@ def chunks(n_rows, n_columns, size=4096):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=60_000)
+    parser = options_of(__doc__)
+    parser.add_argument("--rows", type=int, default=size(60_000, 2000))
     parser.add_argument("--columns", type=int, default=50)
-    parser.add_argument("--features", type=int, default=2000)
+    parser.add_argument("--features", type=int, default=size(2000, 100))
     options = parser.parse_args()
     features = Chain([ScaledIdentity(), RandomFourier(n_frequencies=options.features // 2)])
     promise = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))
@@ -43,7 +43,7 @@ def main():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         text = "features kept for the second pass" if keep else "features made twice"
         print(
-            f"{options.rows} rows, {options.features} features, {text}: {seconds:.1f} s, peak so "
+            f"- {options.rows} rows, {options.features} features, {text}: {seconds:.1f} s, peak so "
             f"far {peak:.2f} GiB",
             flush=True,
         )

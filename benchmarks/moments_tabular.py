@@ -7,13 +7,13 @@ PERMEA_TABLES names. Domains are round numbers declared here. Stratified 70/30 s
 five. diffprivlib keeps δ = 0, the others δ = 1e-5; a row is added or taken away everywhere.
 """
 
-import argparse
 import os
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from common import options_of, size
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
@@ -148,9 +148,9 @@ def scores(method, X, y, epsilon, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epsilon", type=float, nargs="*", default=[1.0, 4.0])
-    parser.add_argument("--runs", type=int, default=5)
+    parser = options_of(__doc__)
+    parser.add_argument("--epsilon", type=float, nargs="*", default=size([1.0, 4.0], [4.0]))
+    parser.add_argument("--runs", type=int, default=size(5, 1))
     parser.add_argument("--tables", nargs="*")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")

@@ -4,41 +4,39 @@ Run ``python benchmarks/noise_speed.py`` (47 million entries; ``--entries`` for 
 times, their ratio (the promise is at most 15), and the time of a whole release.
 """
 
-import argparse
-import time
 from fractions import Fraction
 
 import numpy as np
+from common import options_of, seconds, size, table
 
 from permea.privacy import Privacy, release
 from permea.privacy.bits import CryptographicBits
 from permea.privacy.sampling import discrete_gaussian, discrete_laplace
 
 
-def seconds(work):
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--entries", type=int, default=60_000 * 784)
+    parser = options_of(__doc__)
+    parser.add_argument("--entries", type=int, default=size(60_000 * 784, 100_000))
     n = parser.parse_args().entries
     rate = Fraction(1, 2**20)
-    reference = seconds(lambda: np.random.default_rng(0).laplace(size=n))
-    exact = seconds(lambda: discrete_laplace(rate, n, CryptographicBits(), point_mass=1e-5))
+    reference = seconds(lambda: np.random.default_rng(0).laplace(size=n))[0]
+    exact = seconds(lambda: discrete_laplace(rate, n, CryptographicBits(), point_mass=1e-5))[0]
     few = max(1, n // 10)
-    gaussian = 10 * seconds(lambda: discrete_gaussian(2.0**32, few, CryptographicBits()))
+    gaussian = 10 * seconds(lambda: discrete_gaussian(2.0**32, few, CryptographicBits()))[0]
     rows = np.zeros((max(1, n // 784), 784), dtype=np.float32)
     privacy = Privacy(epsilon=1.0, delta=1e-5, domain=(0, 1))
-    whole = seconds(lambda: release(rows, privacy))
-    print(f"entries                                  {n}")
-    print(f"numpy float Laplace                      {reference:8.2f} s")
-    print(f"exact discrete Laplace, cryptographic    {exact:8.2f} s")
-    print(f"exact discrete Gaussian (from a tenth)   {gaussian:8.2f} s")
-    print(f"release: clip, round, noise, certificate {whole:8.2f} s")
-    print(f"ratio discrete Laplace / numpy           {exact / reference:8.2f}")
+    whole = seconds(lambda: release(rows, privacy))[0]
+    print(f"{n} entries; the promise is a ratio of at most 15.\n")
+    times = {
+        "numpy, float Laplace": reference,
+        "exact discrete Laplace, cryptographic bits": exact,
+        "exact discrete Gaussian (from a tenth)": gaussian,
+        "release: clip, round, noise, certificate": whole,
+    }
+    table(
+        ["what", "seconds", "ratio to numpy"],
+        [[name, f"{t:.2f}", f"{t / reference:.2f}"] for name, t in times.items()],
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ step.
 """
 
 import numpy as np
-from common import table
+from common import options_of, size, table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -24,12 +24,14 @@ def evaluate(clf, X, T, t):
 
 
 def main():
+    options_of(__doc__).parse_args()
     X, y = load_digits(return_X_y=True)
     X, T, y, t = train_test_split(X / 16, y, test_size=0.4, stratify=y, random_state=0)
     plain = evaluate(KAHMClassifier().fit(X, y), X, T, t)
     print(f"Without privacy, n = 20: accuracy {plain[0]:.4f}, mis {plain[1]:.4f}.\n")
     rows = []
-    settings = [(e, 20) for e in (1, 2, 4, 8, 16, 32)] + [(32, n) for n in (5, 10, 15)]
+    full = [(e, 20) for e in (1, 2, 4, 8, 16, 32)] + [(32, n) for n in (5, 10, 15)]
+    settings = size(full, [(8, 5)])
     for epsilon, n in settings:
         line = [epsilon, n]
         for rule in RULES.values():
@@ -45,7 +47,7 @@ def main():
                     T,
                     t,
                 )
-                for seed in range(3)
+                for seed in range(size(3, 1))
             ]
             accuracy, score = np.mean(results, axis=0)
             line += [f"{accuracy:.4f}", f"{score:.4f}"]

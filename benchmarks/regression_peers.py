@@ -7,12 +7,11 @@ the grids below, or by maximum likelihood. The time of a peer includes its tunin
 root mean squared error on held-out rows, in units of the standard deviation of their outputs.
 """
 
-import argparse
 import time
 import warnings
 
 import numpy as np
-from common import load
+from common import QUICK, load, options_of, size
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -27,7 +26,7 @@ from sklearn.svm import SVR
 
 from permea.models import FuzzyModel, MembershipMapping
 
-ROWS = 1000  # at most so many training rows, for the sake of the peers
+ROWS = size(1000, 60)  # at most so many training rows, for the sake of the peers
 
 
 def heartbeats(n_past=10):
@@ -46,6 +45,8 @@ def problems():
     yield "diabetes", X, y[:, None]
     digits = load_digits().data / 16
     yield "digits: lower half from upper half", digits[:, :32], digits[:, 32:]
+    if QUICK:
+        return
     usps = load("usps")["x_train"].reshape(-1, 256).astype(float)
     yield "USPS: lower half from upper half", usps[:, :128], usps[:, 128:]
     yield "heartbeats: next interval", *heartbeats()
@@ -85,7 +86,7 @@ def models(n, p):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options_of(__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     rows = parser.parse_args().rows
     warnings.filterwarnings("ignore", category=UserWarning)

@@ -1,5 +1,7 @@
 """The page of benchmarks says what the benchmarks printed, and nothing else."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,3 +26,23 @@ def test_every_benchmark_says_what_it_measures(name):
 def test_results_belong_to_benchmarks_that_exist():
     stored = {path.stem for path in runner.RESULTS.glob("*.json")}
     assert stored <= set(runner.names())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", runner.names())
+def test_every_benchmark_runs_quickly_and_keeps_nothing(name, tmp_path):
+    words = [sys.executable, "-m", "benchmarks", "run", name, "--quick"]
+    environment = {**os.environ, "PERMEA_DATA": str(tmp_path), "OPENBLAS_NUM_THREADS": "1"}
+    before = {path: path.stat().st_mtime_ns for path in runner.RESULTS.glob("*.json")}
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "|" in done.stdout or "s\n" in done.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in runner.RESULTS.glob("*.json")}
+
+
+def test_several_seeds_become_mean_and_deviation():
+    first, second = "| a | 0.50 | x |\ntext", "| a | 0.70 | y |\ntext"
+    assert runner.averaged([first, second]) == "| a | 0.60 ± 0.14 | x / y |\ntext"
+    assert runner.averaged([first]) == first

@@ -14,12 +14,22 @@ from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
 
 
-@command("bench", panel=START, examples=["permea bench list", "permea bench run family_speed"])
+@command(
+    "bench",
+    panel=START,
+    examples=["permea bench list", "permea bench run family_speed --quick", "permea bench report"],
+)
 def bench(
     console: Console,
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="Passed on: list, run NAME, report.")
+        list[str] | None, typer.Argument(help="list, run NAME (-- options of its own), report.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small run that proves it works; nothing is kept.")
+    ] = False,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, metavar="K", help="Seeds 0 to K-1; keeps mean ± sd.")
+    ] = 1,
 ) -> None:
     """Run benchmarks of the project, which come with its checkout and not with the package.
 
@@ -33,10 +43,17 @@ def bench(
             ExitCode.UNAVAILABLE,
         )
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    words = [sys.executable, "-m", "benchmarks", *(arguments or ["list"])]
+    options = [*(["--quick"] if quick else []), "--repeat", str(repeat)]
+    words = [sys.executable, "-m", "benchmarks", *options, *_split(arguments or ["list"])]
     code = subprocess.run(words, cwd=root, env=environment, check=False).returncode
     if code:
         raise CommandError(
             f"The benchmark ended with code {code}; its own message stands above.",
             ExitCode.UNEXPECTED,
         )
+
+
+def _split(words: list[str]) -> list[str]:
+    """``run NAME --option`` with the ``--`` back that the shell's parser took away."""
+    first = next((i for i, word in enumerate(words) if word.startswith("-")), None)
+    return words if first is None else [*words[:first], "--", *words[first:]]
