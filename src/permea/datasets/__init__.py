@@ -16,18 +16,40 @@ from permea.datasets.files import (
     load_rr,
     load_usps,
 )
+from permea.datasets.heartbeat_files import load_recordings, read_rr, read_wfdb
+from permea.datasets.heartbeat_splits import both_classes, labelled_part, subject_splits
+from permea.datasets.heartbeat_synthetic import make_recordings
+from permea.datasets.heartbeats import (
+    Recording,
+    Windows,
+    impulse_rejection,
+    labels_from_score,
+    make_windows,
+)
 
 __all__ = [
     "Dataset",
     "MissingDataError",
+    "Recording",
     "Split",
+    "Windows",
+    "both_classes",
     "data_folder",
+    "impulse_rejection",
+    "labelled_part",
+    "labels_from_score",
     "load_breast_cancer",
     "load_digits",
     "load_iris",
     "load_mnist",
     "load_office",
+    "load_recordings",
     "load_rr",
     "load_usps",
     "load_wine",
+    "make_recordings",
+    "make_windows",
+    "read_rr",
+    "read_wfdb",
+    "subject_splits",
 ]
