@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -258,6 +259,19 @@ class TestQueue:
         for job in jobs:
             assert again.answer_next(Federation(HONEST)) == job
             assert again.result(job) is not None
+
+    def test_a_job_that_is_still_being_written_is_not_taken(self, tmp_path, monkeypatch):
+        spool, seen = Spool(tmp_path), []
+        replace = os.replace
+
+        def watch(source, target):
+            seen.append((Path(source).exists(), spool.waiting()))
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", watch)
+        job = spool.submit(X, asker="me")
+        assert seen == [(True, [])]
+        assert spool.waiting() == [job]
 
     def test_a_job_that_cannot_be_answered_says_why_and_keeps_its_queries(self, tmp_path):
         spool = Spool(tmp_path)

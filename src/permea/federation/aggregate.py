@@ -1,5 +1,6 @@
 """From the distances of many parties to one answer, and to a word about whom to doubt."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from permea.compose import matching_scores
-from permea.federation.errors import LyingError
+from permea.federation.errors import LyingError, MissingPartiesWarning, SuspicionWarning
 from permea.federation.schema import Label
 from permea.models.base import Array
 
@@ -117,8 +118,31 @@ def _signs(distances: Array, others: Array) -> list[str]:
     return signs
 
 
+class Rests:
+    """On whom an answer rests: what the tables of `Answer` say in words."""
+
+    parties: tuple[str, ...]
+    answered: NDArray[np.bool_]
+
+    @property
+    def who_answered(self) -> tuple[str, ...]:
+        """Parties that every label rests on."""
+        return tuple(np.asarray(self.parties)[self.answered.all(axis=0)].tolist())
+
+    @property
+    def partly(self) -> tuple[str, ...]:
+        """Parties that answered some queries and not others."""
+        some = self.answered.any(axis=0) & ~self.answered.all(axis=0)
+        return tuple(np.asarray(self.parties)[some].tolist())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every party answered every query."""
+        return bool(self.answered.all())
+
+
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Rests):
     """Labels, and what they rest on.
 
     Parameters
@@ -151,22 +175,6 @@ class Answer:
     missing: Mapping[str, str] = field(default_factory=dict)
     suspicions: tuple[Suspicion, ...] = ()
 
-    @property
-    def who_answered(self) -> tuple[str, ...]:
-        """Parties that every label rests on."""
-        return tuple(np.asarray(self.parties)[self.answered.all(axis=0)].tolist())
-
-    @property
-    def partly(self) -> tuple[str, ...]:
-        """Parties that answered some queries and not others."""
-        some = self.answered.any(axis=0) & ~self.answered.all(axis=0)
-        return tuple(np.asarray(self.parties)[some].tolist())
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every party answered every query."""
-        return bool(self.answered.all())
-
     def matching_scores(self) -> Array:
         """Class-matching scores (004 Def. 8) of the global distances."""
         if self.distances is None:
@@ -183,3 +191,42 @@ class Answer:
 def class_array(classes: Sequence[Label]) -> NDArray[Any]:
     """Labels as an array of their own kind."""
     return np.array(list(classes))
+
+
+def join_answers(parts: Sequence[Answer], missing: Mapping[str, str]) -> Answer:
+    """One answer out of those to the batches."""
+    first = parts[0]
+    doubts: dict[str, Suspicion] = {}
+    for part in parts:
+        for doubt in part.suspicions:
+            doubts.setdefault(f"{doubt.party} {doubt.reason[:20]}", doubt)
+    return Answer(
+        labels=np.concatenate([part.labels for part in parts]),
+        distances=None if first.distances is None else _rows(parts, "distances"),
+        classes=first.classes,
+        parties=first.parties,
+        answered=_rows(parts, "answered"),
+        nearest_party=None if first.nearest_party is None else _rows(parts, "nearest_party"),
+        missing=dict(missing),
+        suspicions=tuple(doubts.values()),
+    )
+
+
+def _rows(parts: Sequence[Answer], name: str) -> Any:
+    return np.concatenate([getattr(part, name) for part in parts])
+
+
+def quorum_text(answered: int, needed: int, missing: Mapping[str, str]) -> str:
+    """Why there is no answer."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+    return f"{answered} parties answered, {needed} are needed. Missing: {reasons or 'nobody'}"
+
+
+def warned(answer: Answer) -> Answer:
+    """Tell callers who only look at the numbers what the numbers rest on."""
+    if answer.missing:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in answer.missing.items())
+        warnings.warn(f"Parties are missing: {reasons}", MissingPartiesWarning, stacklevel=3)
+    for doubt in answer.suspicions:
+        warnings.warn(f"Party to be doubted: {doubt}", SuspicionWarning, stacklevel=3)
+    return answer

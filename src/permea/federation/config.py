@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from permea.federation.guard import Guard
+from permea.federation.party import Party
 from permea.federation.transport import Patience
 from permea.privacy import Privacy
 
 _FEDERATION_KEYS = {
     "parties", "topology", "aggregation", "drop", "quorum", "timeout", "attempts", "backoff",
-    "batch_size", "records", "suspects", "classes",
+    "batch_size", "records", "suspects", "classes", "encrypted", "scheme", "bits", "scale",
+    "n_jobs",
 }  # fmt: skip
 _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
-_PARTY_KEYS = {"name", "model", "consent"}
+_PARTY_KEYS = {"name", "model", "consent", "encrypted_only", "asker_keys"}
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
 _TRAIN_KEYS = {
@@ -104,6 +106,8 @@ class PartyConfig:
         Model file written by `permea.save`.
     consent : tuple of str
         Words of the owner, see `permea.federation.party.OBJECTIONS`.
+    encrypted_only, asker_keys : bool, tuple of str
+        Whether and for whom to encrypt, see `permea.federation.Party`.
     address : str
         ``host:port`` of the aggregator.
     ca, key : Path
@@ -128,6 +132,8 @@ class PartyConfig:
     guard: Mapping[str, Any]
     training: Training | None
     path: Path
+    encrypted_only: bool = False
+    asker_keys: tuple[str, ...] = ()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -143,6 +149,8 @@ class PartyConfig:
             name=name,
             model=_file(_need(party, "model", path), path),
             consent=(consent,) if isinstance(consent, str) else tuple(consent),
+            encrypted_only=bool(party.get("encrypted_only", False)),
+            asker_keys=tuple(str(digest) for digest in party.get("asker_keys", ())),
             address=str(_need(link, "address", path)),
             ca=_file(_need(link, "ca", path), path),
             key=_file(_need(link, "key", path), path),
@@ -150,6 +158,17 @@ class PartyConfig:
             guard=guard,
             training=_training(tables, path) if "train" in tables else None,
             path=path,
+        )
+
+    def party(self, *, guard: Guard | None = None) -> Party:
+        """The party of the model file; raises when it may not join."""
+        return Party.from_file(
+            self.name,
+            self.model,
+            consent=self.consent,
+            guard=guard,
+            encrypted_only=self.encrypted_only,
+            asker_keys=self.asker_keys,
         )
 
     def make_guard(self) -> Guard:
@@ -179,6 +198,8 @@ def _settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in chosen.items()
         if key not in ("parties", "timeout", "attempts", "backoff")
     }
+    if "scale" in plain:
+        plain["scale"] = tuple(plain["scale"])
     return {**plain, "patience": Patience(**{"timeout": 120.0, "attempts": 2, **wait})}
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from permea.federation import flower_launch
+from permea.federation.asker import EncryptedQueue
 from permea.federation.config import FederationConfig, PartyConfig
 from permea.federation.errors import FederationError
 from permea.federation.flower_app import require_flower
@@ -225,7 +226,13 @@ class Aggregator:
         )
 
     def ask(self, X: ArrayLike, *, asker: str, timeout: float) -> JobResult:
-        """Queue a question and wait for its answer."""
+        """Queue a question and wait for its answer.
+
+        In an encrypted federation this process is the asker: the secret key stays in its memory.
+        """
+        if self.config.settings.get("encrypted"):
+            queue = EncryptedQueue(self.spool.folder)
+            return queue.ask(X, asker=asker, timeout=timeout, check=self.keep_alive)
         job = self.spool.submit(X, asker=asker)
         return self.spool.wait(job, timeout, self.keep_alive)
 
@@ -274,7 +281,7 @@ def prepare_party(config: PartyConfig) -> Party:
                 "a private model and save it there, or say how to train one."
             )
         _train(config)
-    return Party.from_file(config.name, config.model, consent=config.consent)
+    return config.party()
 
 
 def _train(config: PartyConfig) -> None:

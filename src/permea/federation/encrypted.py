@@ -1,19 +1,127 @@
-"""A round of questions whose distances nobody but their own party sees (001 ch. 2)."""
+"""A round of questions whose distances nobody but their own party sees (001 ch. 2).
 
+Three roles share public terms and messages, and nothing else:
+
+* the **asker** (`Asker`) makes the keys, asks, and is the only one who can decrypt a label;
+* a **party** (`encrypt_reply`) encrypts its quantised distances under the asker's public key;
+* the **aggregator** (`gather`) finds the winning class on ciphertexts with the evaluation keys.
+
+In one process `Federation` plays all three; over Flower they are three programs.
+"""
+
+import json
 import secrets
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.federation.encryption import PublicKey, Quantiser, Scheme, get_scheme
-from permea.federation.errors import SchemaError
-from permea.federation.party import Party
+from permea.federation.aggregate import Rests
+from permea.federation.encryption import (
+    EncryptionError,
+    EvaluationKey,
+    Keys,
+    MismatchError,
+    PublicKey,
+    Quantiser,
+    Scheme,
+    get_scheme,
+)
+from permea.federation.errors import LyingError, SchemaError
 from permea.federation.schema import Label, Schema
 from permea.models.base import Array
+
+_PACKED = 8  # full ciphertext batches that travel in one message at most
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the roles agree on before anything is encrypted: public numbers and names only.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        For as many parties as the federation has, whether they are reachable or not.
+    schema : Schema
+        Features and classes of the federation.
+    parties : tuple of str
+        Names, in the order of their index in the scheme.
+    """
+
+    scheme: Scheme
+    schema: Schema
+    parties: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Serialise."""
+        said = {
+            "scheme": self.scheme.to_json(),
+            "schema": self.schema.to_dict(),
+            "parties": list(self.parties),
+        }
+        return json.dumps(said, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read `to_json`."""
+        said = json.loads(text)
+        scheme = read_scheme(said["scheme"])
+        return cls(scheme, Schema.from_dict(said["schema"]), tuple(said["parties"]))
+
+    def batch_size(self, largest: int) -> int:
+        """Queries per message: full ciphertexts where ``largest`` allows for them."""
+        packed = int(getattr(self.scheme, "batch", 1))
+        if largest < packed:
+            return largest
+        return packed * min(largest // packed, _PACKED)
+
+    def require(self, question: "EncryptedQuestion") -> None:
+        """Raise unless a question was made under these terms."""
+        same = question.scheme.fingerprint == self.scheme.fingerprint
+        if not same or question.classes != self.schema.classes:
+            raise SchemaError(
+                "The question was made under other terms (parties, classes, bits, scale or "
+                "scheme). Read the terms of the federation again and ask again."
+            )
+
+
+def make_terms(
+    schema: Schema,
+    parties: Sequence[str],
+    *,
+    scheme: str,
+    bits: int,
+    scale: tuple[float, float] | None,
+    n_jobs: int = 1,
+) -> Terms:
+    """Terms on a public scale: the one given, or the diameter of the declared domain."""
+    if scale is None:
+        if schema.diameter is None:
+            raise SchemaError(
+                "An encrypted federation needs a public scale of distances. Give "
+                "scale=(low, high), or let the parties declare the domain of their features; never "
+                "take it from data."
+            )
+        scale = (0.0, schema.diameter)
+    made = get_scheme(scheme)(
+        n_parties=len(parties),
+        n_classes=len(schema.classes),
+        bits=bits,
+        scale=scale,
+        n_jobs=n_jobs,
+    )
+    return Terms(made, schema, tuple(parties))
+
+
+def read_scheme(text: str, *, n_jobs: int = 1) -> Scheme:
+    """The scheme that public parameters name."""
+    try:
+        return get_scheme(str(json.loads(text)["scheme"])).from_json(text, n_jobs=n_jobs)
+    except (KeyError, TypeError) as error:
+        raise MismatchError("these are not the public parameters of a scheme") from error
 
 
 @dataclass(frozen=True)
@@ -25,37 +133,97 @@ class EncryptedQuestion:
     classes: tuple[Label, ...]
     query_id: str
 
+    def part(self, index: int) -> "EncryptedQuestion":
+        """The question of one batch; ciphertexts of different batches do not mix."""
+        return replace(self, query_id=f"{self.query_id}/{index}")
 
-def make_scheme(
-    name: str,
-    n_parties: int,
-    schema: Schema,
-    bits: int,
-    scale: tuple[float, float] | None,
-) -> Scheme:
-    """Scheme on a public scale: the one given, or the diameter of the declared domain."""
-    if scale is None:
-        if schema.diameter is None:
-            raise SchemaError(
-                "An encrypted federation needs a public scale of distances. Give "
-                "scale=(low, high), or let the parties declare the domain of their features; never "
-                "take it from data."
-            )
-        scale = (0.0, schema.diameter)
-    return get_scheme(name)(
-        n_parties=n_parties, n_classes=len(schema.classes), bits=bits, scale=scale
-    )
+    def to_record(self) -> dict[str, Any]:
+        """Plain values for a message."""
+        return {
+            "scheme": self.scheme.to_json(),
+            "public_key": self.public_key.to_bytes(),
+            "classes": json.dumps(list(self.classes)),
+            "query_id": self.query_id,
+        }
+
+    @classmethod
+    def from_record(cls, values: Mapping[str, Any]) -> Self:
+        """Read `to_record`."""
+        return cls(
+            read_scheme(str(values["scheme"])),
+            PublicKey.from_bytes(bytes(values["public_key"])),
+            tuple(json.loads(str(values["classes"]))),
+            str(values["query_id"]),
+        )
 
 
-def encrypt_reply(
-    party: Party, index: int, queries: Array, question: EncryptedQuestion, asker: str
-) -> bytes:
-    """At the party: distances, quantised on the public scale and encrypted.
+@dataclass(frozen=True)
+class SealedAnswer(Rests):
+    """What the aggregator hands back: ciphertexts of labels, and on whom they rest.
+
+    Parameters
+    ----------
+    results : tuple of bytes
+        One message for each batch.
+    parties, answered, missing
+        As in `Answer`.
+    """
+
+    results: tuple[bytes, ...]
+    parties: tuple[str, ...]
+    answered: NDArray[np.bool_]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+class Asker:
+    """The asker: makes the keys, asks, decrypts. No other object holds a secret key.
+
+    Parameters
+    ----------
+    terms : Terms
+        Of the federation.
+    keys : Keys, optional
+        A key set that was made for the same terms; drawn afresh by default.
+    """
+
+    def __init__(self, terms: Terms, keys: Keys | None = None) -> None:
+        self.terms = terms
+        self._keys = terms.scheme.keygen() if keys is None else keys
+        terms.scheme.check_keys(self._keys)
+
+    @property
+    def evaluation_key(self) -> EvaluationKey:
+        """What the aggregator needs."""
+        return self._keys.evaluation
+
+    @property
+    def keys(self) -> Keys:
+        """The whole key set, to be kept where nobody else reads."""
+        return self._keys
+
+    def question(self) -> EncryptedQuestion:
+        """A new question under the asker's public key."""
+        terms = self.terms
+        return EncryptedQuestion(
+            terms.scheme, self._keys.public, terms.schema.classes, secrets.token_hex(8)
+        )
+
+    def open(self, results: Sequence[bytes], question: EncryptedQuestion) -> NDArray[np.intp]:
+        """Class index of every query of a question, from the ciphertexts of its batches."""
+        decrypt, secret = self.terms.scheme.decrypt, self._keys.secret
+        parts = [
+            decrypt(secret, result, query_id=question.part(index).query_id)
+            for index, result in enumerate(results)
+        ]
+        return np.concatenate(parts)
+
+
+def encrypt_reply(distances: Array, index: int, question: EncryptedQuestion) -> bytes:
+    """At the party: distances to the question's classes, quantised on the public scale, encrypted.
 
     A distance beyond the scale gets the last finite code; such a class is farther than any that
     counts.
     """
-    distances = party.distances(queries, question.classes, asker=asker)
     low, high = question.scheme.quantiser.low, question.scheme.quantiser.high
     quantiser = Quantiser(bits=question.scheme.bits, low=low, high=high, overflow="clip")
     with warnings.catch_warnings():
@@ -66,35 +234,35 @@ def encrypt_reply(
     )
 
 
-def encrypted_round(
-    scheme: Scheme, classes: tuple[Label, ...], ask: Any, names: Sequence[str]
-) -> tuple[NDArray[np.intp] | None, dict[str, Any]]:
-    """Keys, question, aggregation and decryption of one batch.
+def check_reply(
+    scheme: Scheme, key: EvaluationKey, message: Any, index: int, n_queries: int, query_id: str
+) -> bytes:
+    """A party's ciphertext, or `LyingError` when it does not belong to the question."""
+    if not isinstance(message, bytes):
+        raise LyingError("lying: the reply is not a ciphertext")
+    try:
+        scheme.check_ciphertext(key, message, index, n_queries, query_id)
+    except EncryptionError as error:
+        raise LyingError(f"lying: {error}") from None
+    return message
 
-    Parameters
-    ----------
-    scheme : Scheme
-        For exactly as many parties as ``names`` has.
-    classes : tuple of labels
-        Classes of the federation.
-    ask : callable
-        Takes a question and names, returns an outcome (ciphertext or failure) for each name.
-    names : sequence of str
-        Parties, in the order of their index.
 
-    Returns
-    -------
-    labels : ndarray of shape (m,) or None
-        Class indices; None when some party failed, for then nothing can be decrypted.
-    outcomes : dict
-        What came back from each party.
+def gather(
+    scheme: Scheme,
+    key: EvaluationKey,
+    replies: Mapping[int, bytes],
+    n_queries: int,
+    query_id: str,
+) -> bytes:
+    """At the aggregator: ciphertexts by index of the party to the encrypted labels.
+
+    A party that gave none stands in as one that knows no class: ∞ everywhere (Remark 5), encrypted
+    under the same public key. So one missing party neither spoils a question nor needs new keys.
     """
-    keys = scheme.keygen()  # the asker
-    question = EncryptedQuestion(scheme, keys.public, classes, secrets.token_hex(8))
-    outcomes = ask(question, names)  # the parties
-    ciphertexts = [outcomes[name] for name in names]
-    if not all(isinstance(ciphertext, bytes) for ciphertext in ciphertexts):
-        return None, outcomes
-    result = scheme.aggregate(keys.evaluation, ciphertexts)  # the aggregator
-    labels = scheme.decrypt(keys.secret, result, query_id=question.query_id)  # the asker
-    return labels, outcomes
+    ciphertexts = [
+        replies[index]
+        if index in replies
+        else scheme.absent(key, index, n_queries, query_id=query_id)
+        for index in range(scheme.n_parties)
+    ]
+    return scheme.aggregate(key, ciphertexts)

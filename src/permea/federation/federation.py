@@ -1,9 +1,9 @@
 """The global classifier: minimum over parties, minimum over classes, and who it rests on."""
 
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,15 +17,12 @@ from permea.federation.aggregate import (
     check_distances,
     class_array,
     combine,
+    join_answers,
+    quorum_text,
     suspicions,
+    warned,
 )
-from permea.federation.errors import (
-    LyingError,
-    MissingPartiesWarning,
-    QuorumError,
-    SchemaError,
-    SuspicionWarning,
-)
+from permea.federation.errors import LyingError, QuorumError, SchemaError
 from permea.federation.party import Party, spread
 from permea.federation.schema import Label, Schema, agree
 from permea.federation.settings import Settings, Topology
@@ -42,6 +39,10 @@ from permea.federation.transport import (
 )
 from permea.models.base import Array
 from permea.privacy import Certificate
+
+if TYPE_CHECKING:
+    from permea.federation.encrypted import EncryptedQuestion, SealedAnswer, Terms
+    from permea.federation.encryption import EvaluationKey
 
 
 class Federation:
@@ -86,6 +87,8 @@ class Federation:
         Bits of an encrypted distance.
     scale : (low, high), optional
         Public scale of encrypted distances; the diameter of the declared domain by default.
+    n_jobs : int, default=1
+        Processes that evaluate ciphertexts.
 
     Attributes
     ----------
@@ -131,6 +134,7 @@ class Federation:
         scheme: str = "bfv",
         bits: int = 12,
         scale: tuple[float, float] | None = None,
+        n_jobs: int = 1,
     ) -> None:
         chosen = {key: value for key, value in locals().items() if key not in ("self", "parties")}
         chosen["patience"] = patience or Patience()
@@ -162,6 +166,7 @@ class Federation:
         self._channel, self.settings, self._pause = channel, settings, pause
         self._known: dict[str, Introduction] = {}
         self._hosted: dict[str, Party] = {}
+        self._strangers: dict[str, str] = {}
         self.last_answer: Answer | None = None
 
     # ---- who takes part ----------------------------------------------------------------------
@@ -206,6 +211,7 @@ class Federation:
                 failed[name] = reason
         if self.settings.topology == "models":
             failed |= self._host([n for n in self._known if n not in self._hosted])
+        self._strangers = dict(failed)
         return failed
 
     def _objection(self, name: str, outcome: Outcome) -> str:
@@ -245,13 +251,13 @@ class Federation:
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Class of each query (004 eq. 104); warns when parties are missing or doubtful."""
-        return _warned(self.ask(X)).labels
+        return warned(self.ask(X)).labels
 
     def distances(self, X: ArrayLike) -> Array:
         """Distance of each query to each class over the parties (004 eq. 101)."""
         if self.settings.encrypted:
             raise ValueError("An encrypted federation gives labels only; use predict.")
-        found = _warned(self.ask(X)).distances
+        found = warned(self.ask(X)).distances
         assert found is not None
         return found
 
@@ -280,9 +286,11 @@ class Federation:
         Answer
             With the parties that answered, those that did not and why, and those to doubt.
         """
+        if self.settings.encrypted:
+            return self._ask_in_secret(X, asker)
         missing = self._introduce()
         if not self._known:
-            raise QuorumError(_quorum_text(0, self._needed(), missing))
+            raise QuorumError(quorum_text(0, self._needed(), missing))
         schema = self.schema
         queries = schema.check_queries(X)
         slices = list(batches(len(queries), self.settings.batch_size))
@@ -290,7 +298,7 @@ class Federation:
             self._batch(queries[rows], schema, asker, missing)
             for rows in progress(slices, desc="batches")
         ]
-        self.last_answer = self._joined(parts, missing)
+        self.last_answer = join_answers(parts, missing)
         return self.last_answer
 
     def _needed(self) -> int:
@@ -299,8 +307,6 @@ class Federation:
     def _batch(self, queries: Array, schema: Schema, asker: str, missing: dict[str, str]) -> Answer:
         """Answer one batch; who fails is noted in ``missing`` and left alone from then on."""
         names = [name for name in self._known if name not in missing]
-        if self.settings.encrypted:
-            return self._encrypted_batch(queries, schema, asker, names, missing)
         classes_of = {name: self._known[name].schema.classes for name in names}
         outcomes = self._replies(names, queries, asker)
         replies: dict[str, Array] = {}
@@ -335,9 +341,9 @@ class Federation:
             raise SchemaError("answers under another schema than it introduced itself with")
         return check_distances(outcome.distances, n_queries, len(schema.classes))
 
-    def _check_quorum(self, replies: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+    def _check_quorum(self, replies: Collection[Any], missing: Mapping[str, str]) -> None:
         if not replies or len(replies) < self._needed():
-            raise QuorumError(_quorum_text(len(replies), self._needed(), missing))
+            raise QuorumError(quorum_text(len(replies), self._needed(), missing))
 
     def _decided(
         self,
@@ -374,82 +380,122 @@ class Federation:
             suspicions=doubts,
         )
 
-    def _tick(self, replies: Mapping[str, Any], n_queries: int) -> NDArray[np.bool_]:
+    def _tick(self, replies: Collection[str], n_queries: int) -> NDArray[np.bool_]:
         return np.tile([name in replies for name in self.names], (n_queries, 1))
 
-    def _encrypted_batch(
+    # ---- encrypted -----------------------------------------------------------------------------
+
+    def terms(self) -> "Terms":
+        """What asker, parties and aggregator agree on before anything is encrypted."""
+        from permea.federation.encrypted import make_terms
+
+        missing = self._introduce()
+        self._check_quorum(self._known, missing)
+        schema, chosen = self.schema, self.settings
+        if chosen.classes is not None:
+            schema = replace(schema, classes=tuple(chosen.classes))
+        return make_terms(
+            schema,
+            self.names,
+            scheme=chosen.scheme,
+            bits=chosen.bits,
+            scale=chosen.scale,
+            n_jobs=chosen.n_jobs,
+        )
+
+    def ask_sealed(
         self,
-        queries: Array,
-        schema: Schema,
+        X: ArrayLike,
+        question: "EncryptedQuestion",
+        evaluation_key: "EvaluationKey",
+        *,
+        asker: str = "unknown",
+    ) -> "SealedAnswer":
+        """The aggregator's part of an encrypted question: labels that only the asker can open.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Queries; the parties compute on them in the clear.
+        question, evaluation_key : EncryptedQuestion, EvaluationKey
+            Of the asker. There is no secret key on this side.
+        asker : str
+            Who asks; parties write it into their logs.
+        """
+        terms = self.terms()
+        terms.require(question)
+        return self._seal(X, terms, question, evaluation_key, asker)
+
+    def _seal(
+        self,
+        X: ArrayLike,
+        terms: "Terms",
+        question: "EncryptedQuestion",
+        key: "EvaluationKey",
         asker: str,
-        names: list[str],
-        missing: dict[str, str],
-    ) -> Answer:
-        """Labels from ciphertexts; parties that fail are left out and the others asked again."""
-        from permea.federation.encrypted import encrypted_round, make_scheme
+    ) -> "SealedAnswer":
+        from permea.federation.encrypted import SealedAnswer
 
-        chosen = self.settings
-
-        def ask(question: Any, some: Sequence[str]) -> dict[str, Outcome]:
-            channel: Any = self._reachable(some)
-            index = {name: position for position, name in enumerate(some)}
-            return self._persist(
-                lambda few, wait: channel.ask_encrypted(
-                    {name: index[name] for name in few}, queries, question, asker, wait
-                ),
-                some,
+        queries = terms.schema.check_queries(X)
+        missing = dict(self._strangers)
+        slices = list(batches(len(queries), terms.batch_size(self.settings.batch_size)))
+        results, answered = [], []
+        for number, rows in enumerate(progress(slices, desc="encrypted batches")):
+            result, ticks = self._sealed_batch(
+                terms, question.part(number), key, queries[rows], asker, missing
             )
+            results.append(result)
+            answered.append(ticks)
+        return SealedAnswer(tuple(results), self.names, np.concatenate(answered), missing)
 
-        labels = None
-        while labels is None:
-            self._check_quorum(dict.fromkeys(names), missing)
-            scheme = make_scheme(chosen.scheme, len(names), schema, chosen.bits, chosen.scale)
-            labels, outcomes = encrypted_round(scheme, schema.classes, ask, tuple(names))
-            for name, outcome in outcomes.items():
+    def _sealed_batch(
+        self,
+        terms: "Terms",
+        question: "EncryptedQuestion",
+        key: "EvaluationKey",
+        queries: Array,
+        asker: str,
+        missing: dict[str, str],
+    ) -> tuple[bytes, NDArray[np.bool_]]:
+        """Ciphertexts of one batch; who fails is noted in ``missing`` and stands in as ∞."""
+        from permea.federation.encrypted import check_reply, gather
+
+        index = {name: i for i, name in enumerate(self.names) if name not in missing}
+        size = len(queries)
+
+        def ask(some: Sequence[str], wait: float | None) -> Mapping[str, Outcome]:
+            few = {name: index[name] for name in some}
+            return self._channel.ask_encrypted(few, queries, question, asker, wait)
+
+        replies: dict[int, bytes] = {}
+        for name, outcome in self._persist(ask, list(index)).items():
+            try:
                 if isinstance(outcome, Failure):
-                    missing[name] = outcome.reason
-                    names.remove(name)
-        return Answer(
-            labels=class_array(schema.classes)[labels],
+                    raise LyingError(outcome.reason)
+                replies[index[name]] = check_reply(
+                    terms.scheme, key, outcome, index[name], size, question.query_id
+                )
+            except LyingError as error:
+                missing[name] = str(error)
+        self._check_quorum(replies, missing)
+        result = gather(terms.scheme, key, replies, size, question.query_id)
+        return result, self._tick([self.names[i] for i in replies], size)
+
+    def _ask_in_secret(self, X: ArrayLike, asker: str) -> Answer:
+        """All three roles in this process: the labels are those of a federation of many."""
+        from permea.federation.encrypted import Asker
+
+        terms = self.terms()
+        role = Asker(terms)
+        question = role.question()
+        sealed = self._seal(X, terms, question, role.evaluation_key, asker)
+        classes = class_array(terms.schema.classes)
+        self.last_answer = Answer(
+            labels=classes[role.open(sealed.results, question)],
             distances=None,
-            classes=class_array(schema.classes),
+            classes=classes,
             parties=self.names,
-            answered=self._tick(dict.fromkeys(names), len(queries)),
+            answered=sealed.answered,
+            missing=sealed.missing,
         )
-
-    def _joined(self, parts: list[Answer], missing: Mapping[str, str]) -> Answer:
-        """One answer out of those to the batches."""
-        first = parts[0]
-        doubts: dict[str, Suspicion] = {}
-        for part in parts:
-            for doubt in part.suspicions:
-                doubts.setdefault(f"{doubt.party} {doubt.reason[:20]}", doubt)
-        return Answer(
-            labels=np.concatenate([part.labels for part in parts]),
-            distances=None if first.distances is None else _rows(parts, "distances"),
-            classes=first.classes,
-            parties=first.parties,
-            answered=_rows(parts, "answered"),
-            nearest_party=None if first.nearest_party is None else _rows(parts, "nearest_party"),
-            missing=dict(missing),
-            suspicions=tuple(doubts.values()),
-        )
-
-
-def _rows(parts: Sequence[Answer], name: str) -> Any:
-    return np.concatenate([getattr(part, name) for part in parts])
-
-
-def _quorum_text(answered: int, needed: int, missing: Mapping[str, str]) -> str:
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-    return f"{answered} parties answered, {needed} are needed. Missing: {reasons or 'nobody'}"
-
-
-def _warned(answer: Answer) -> Answer:
-    """Tell callers who only look at the numbers what the numbers rest on."""
-    if answer.missing:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in answer.missing.items())
-        warnings.warn(f"Parties are missing: {reasons}", MissingPartiesWarning, stacklevel=3)
-    for doubt in answer.suspicions:
-        warnings.warn(f"Party to be doubted: {doubt}", SuspicionWarning, stacklevel=3)
-    return answer
+        return self.last_answer

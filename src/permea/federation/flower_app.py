@@ -1,7 +1,8 @@
 """The same federation on Flower: query messages to SuperNodes, distances back.
 
-A `ClientApp` answers three kinds of message, and nothing else: ``query.introduce`` (schema and
-certificate), ``query.distances`` (queries in, distances out) and ``query.model`` (Remark 6). The
+A `ClientApp` answers four kinds of message, and nothing else: ``query.introduce`` (schema and
+certificate), ``query.distances`` (queries in, distances out), ``query.encrypted`` (queries and a
+public key in, ciphertexts out) and ``query.model`` (Remark 6). The
 server side is a `FlowerChannel`, so that everything about agreement, faults and aggregation is the
 code of `Federation`. Deployment and local simulation run the same apps.
 """
@@ -11,7 +12,8 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,9 @@ from permea.federation.transport import FINAL, Failure, Introduction, Outcome, R
 from permea.models.base import Array
 from permea.privacy import Certificate
 from permea.storage import StorageError, load
+
+if TYPE_CHECKING:
+    from permea.federation.encrypted import EncryptedQuestion
 
 RECORD = "permea"  # the one record of every message
 _NEVER = 365 * 86400.0  # seconds a message stays valid when there is no time-out
@@ -118,6 +123,10 @@ def make_client_app(find_party: Callable[[Any], Party]) -> Any:
     def distances(message: Any, context: Any) -> Any:
         return answer(message, context, _distances)
 
+    @app.query("encrypted")
+    def encrypted(message: Any, context: Any) -> Any:
+        return answer(message, context, _encrypted)
+
     @app.query("model")
     def model(message: Any, context: Any) -> Any:
         return answer(message, context, lambda party, _: {"model": _model_bytes(party)})
@@ -129,6 +138,15 @@ def _distances(party: Party, question: Any) -> dict[str, Any]:
     queries = unpack_array(question["queries"])
     found = party.distances(queries, asker=str(question["asker"]))
     return {"distances": pack_array(found), "fingerprint": party.schema.fingerprint}
+
+
+def _encrypted(party: Party, question: Any) -> dict[str, Any]:
+    from permea.federation.encrypted import EncryptedQuestion
+
+    queries, asker = unpack_array(question["queries"]), str(question["asker"])
+    secret = EncryptedQuestion.from_record(question)
+    ciphertext = party.encrypted_distances(queries, int(question["index"]), secret, asker=asker)
+    return {"ciphertext": ciphertext}
 
 
 def _model_bytes(party: Party) -> bytes:
@@ -181,6 +199,21 @@ class FlowerChannel:
         question = {"queries": pack_array(queries), "asker": asker}
         return self._round("distances", names, question, timeout, _unpack_reply)
 
+    def ask_encrypted(
+        self,
+        index: Mapping[str, int],
+        queries: Array,
+        question: "EncryptedQuestion",
+        asker: str,
+        timeout: float | None,
+    ) -> dict[str, Outcome]:
+        """One round of messages that ask for encrypted distances."""
+        said = {"queries": pack_array(queries), "asker": asker, **question.to_record()}
+        own = {name: {"index": place} for name, place in index.items()}
+        return self._round(
+            "encrypted", list(index), said, timeout, lambda values: bytes(values["ciphertext"]), own
+        )
+
     def fetch(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
         """One round of messages that ask for the models."""
         outcomes = self._round("model", names, {}, timeout, lambda values: values["model"])
@@ -193,8 +226,12 @@ class FlowerChannel:
         question: dict[str, Any],
         timeout: float | None,
         unpack: Callable[[Any], Any],
+        own: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     ) -> dict[str, Outcome]:
-        """Send one message to each party and read what comes back in time."""
+        """Send one message to each party and read what comes back in time.
+
+        ``own`` is what the messages of single parties say besides.
+        """
         from flwr.app import ConfigRecord, Message, RecordDict
 
         if not names:
@@ -207,12 +244,12 @@ class FlowerChannel:
         names_of = {nodes[name]: name for name in names if name in nodes}
         messages = [
             Message(
-                RecordDict({RECORD: ConfigRecord(question)}),
+                RecordDict({RECORD: ConfigRecord({**question, **own.get(name, {})})}),
                 dst_node_id=node,
                 message_type=f"query.{kind}",
                 ttl=_NEVER if timeout is None else timeout,
             )
-            for node in names_of
+            for node, name in names_of.items()
         ]
         self.bytes_sent += len(messages) * _size(question)
         for reply in self._grid.send_and_receive(messages, timeout=timeout):

@@ -31,9 +31,7 @@ def make_node_app() -> Any:
 
 def _party_of_node(context: Any) -> Party:
     config = PartyConfig.from_file(str(context.node_config["permea-config"]))
-    return Party.from_file(
-        config.name, config.model, consent=config.consent, guard=config.make_guard()
-    )
+    return config.party(guard=config.make_guard())
 
 
 def make_queue_app() -> Any:

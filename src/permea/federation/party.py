@@ -3,17 +3,20 @@
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.federation.errors import ConsentError
+from permea.federation.errors import ConsentError, RefusedError
 from permea.federation.guard import Guard
 from permea.federation.schema import Label, Schema
 from permea.models.base import Array
 from permea.privacy import Certificate
 from permea.storage import load, save
+
+if TYPE_CHECKING:
+    from permea.federation.encrypted import EncryptedQuestion
 
 OBJECTIONS = {
     "not private": "nothing is promised about the training rows",
@@ -40,6 +43,11 @@ class Party:
         Objections that the owner accepts: "not private", "seeded", "raw rows".
     guard : Guard, optional
         Limits on what is answered. Without one, any batch is.
+    encrypted_only : bool, default=False
+        Answer with ciphertexts only: distances and the model itself do not leave in the clear.
+    asker_keys : collection of str, optional
+        SHA-256 digests (`PublicKey.digest`) of the askers' public keys that this party encrypts
+        for. Without them any key is taken, also one that an aggregator made for itself.
 
     Attributes
     ----------
@@ -74,11 +82,15 @@ class Party:
         *,
         consent: str | Collection[str] = (),
         guard: Guard | None = None,
+        encrypted_only: bool = False,
+        asker_keys: Collection[str] = (),
     ) -> None:
         self.name = _checked_name(name)
         self._classifier = classifier
         self._consent = {consent} if isinstance(consent, str) else set(consent)
         self._guard = guard
+        self.encrypted_only = encrypted_only
+        self._asker_keys = frozenset(asker_keys)
         self._refuse_unless_private()
         self.schema = Schema.of(classifier)
         self.schema.check()
@@ -89,12 +101,10 @@ class Party:
         cls,
         name: str,
         path: str | os.PathLike[str],
-        *,
-        consent: str | Collection[str] = (),
-        guard: Guard | None = None,
+        **options: Any,
     ) -> "Party":
-        """A party whose model was written by `permea.save`."""
-        return cls(name, load(path), consent=consent, guard=guard)
+        """A party whose model was written by `permea.save`; takes the keywords of `Party`."""
+        return cls(name, load(path), **options)
 
     @property
     def objections(self) -> tuple[str, ...]:
@@ -134,6 +144,36 @@ class Party:
         ndarray of shape (m, len(classes))
             Γ of 004 Def. 6.
         """
+        if self.encrypted_only:
+            raise RefusedError("This party answers encrypted questions only.")
+        return self._measured(X, classes, asker)
+
+    def encrypted_distances(
+        self, X: ArrayLike, index: int, question: "EncryptedQuestion", *, asker: str = "unknown"
+    ) -> bytes:
+        """The same distances as a ciphertext that the asker alone could open (001 ch. 2).
+
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Queries.
+        index : int
+            Place of this party in the scheme.
+        question : EncryptedQuestion
+            Scheme, public key and classes.
+        asker : str
+            Who asks, for the log.
+        """
+        from permea.federation.encrypted import encrypt_reply
+
+        if self._asker_keys and question.public_key.digest not in self._asker_keys:
+            raise RefusedError(
+                "The question is encrypted under a key that is not among the askers' keys which "
+                "this party knows. Let its owner add the digest of the asker's public key."
+            )
+        return encrypt_reply(self._measured(X, question.classes, asker), index, question)
+
+    def _measured(self, X: ArrayLike, classes: Sequence[Label] | None, asker: str) -> Array:
         queries = self.schema.check_queries(X)
         if self._guard is not None:
             self._guard.admit(asker, len(queries))
@@ -146,6 +186,8 @@ class Party:
         From then on whoever has the file can ask it anything, as often as it likes: no guard stands
         before it any more. A private model is safe to give away; that is what its certificate says.
         """
+        if self.encrypted_only:
+            raise RefusedError("This party answers encrypted questions only; its model stays.")
         words = "include" if "raw rows" in self.objections else None
         return save(self._classifier, path, private_rows=words)
 

@@ -39,6 +39,7 @@ class Settings:
     scheme: str = "bfv"
     bits: int = 12
     scale: tuple[float, float] | None = None
+    n_jobs: int = 1
 
     def __post_init__(self) -> None:
         _choice("topology", self.topology, ("queries", "models"))
@@ -47,6 +48,12 @@ class Settings:
         _choice("suspects", self.suspects, ("report", "exclude"))
         if self.encrypted and self.aggregation != "min":
             raise ValueError("Ciphertexts are aggregated by the minimum only.")
+        if self.encrypted and self.topology != "queries":
+            raise ValueError(
+                "Encrypted distances are computed where the models are: topology must be 'queries'."
+            )
+        if self.n_jobs < 1:
+            raise ValueError("n_jobs must be at least 1.")
         if self.batch_size < 1 or self.drop < 0 or (self.quorum is not None and self.quorum < 1):
             raise ValueError("batch_size and quorum must be at least 1, drop not negative.")
 

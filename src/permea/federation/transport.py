@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from permea.federation.party import Party
 from permea.federation.schema import Schema
 from permea.models.base import Array
 from permea.privacy import Certificate
+
+if TYPE_CHECKING:
+    from permea.federation.encrypted import EncryptedQuestion
 
 FINAL = (LyingError, RefusedError, SchemaError)
 """Failures that the same question would only meet again."""
@@ -71,6 +74,17 @@ class Channel(Protocol):
         self, names: Sequence[str], queries: Array, asker: str, timeout: float | None
     ) -> Mapping[str, Outcome]:
         """Ask for distances."""
+        ...
+
+    def ask_encrypted(
+        self,
+        index: Mapping[str, int],
+        queries: Array,
+        question: "EncryptedQuestion",
+        asker: str,
+        timeout: float | None,
+    ) -> Mapping[str, Outcome]:
+        """Ask for encrypted distances; ``index`` gives each party its place in the scheme."""
         ...
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> Mapping[str, Outcome]:
@@ -179,15 +193,15 @@ class LocalChannel:
         self,
         index: Mapping[str, int],
         queries: Array,
-        question: Any,
+        question: "EncryptedQuestion",
         asker: str,
         timeout: float | None,
     ) -> dict[str, Outcome]:
         """Ask for encrypted distances; ``index`` gives each party its place in the scheme."""
-        from permea.federation.encrypted import encrypt_reply
 
         def reply(name: str) -> bytes:
-            return encrypt_reply(self._parties[name], index[name], queries, question, asker)
+            party = self._parties[name]
+            return party.encrypted_distances(queries, index[name], question, asker=asker)
 
         return run_calls({name: _call(reply, name) for name in index}, timeout)
 

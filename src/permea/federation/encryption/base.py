@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .messages import MismatchError, pack, require_same, unpack
+from .messages import EncryptionError, MismatchError, pack, require_same, unpack
 from .quantise import MIN_BITS, Quantiser, infinity_code
 
 
@@ -48,6 +48,11 @@ class Key:
     def key_id(self) -> str:
         """Identifier shared by the three keys of one `keygen` and by all that is made with them."""
         return str(self.header["key"])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the key as it travels, to be compared over another line (a telephone)."""
+        return hashlib.sha256(self._message).hexdigest()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(key_id={self.key_id!r}, {len(self._message)} bytes)"
@@ -224,6 +229,23 @@ class Scheme(ABC):
             require_same("the question of the result", header["query"], query_id, "ask again")
         return self._decrypt(secret_key, parts, header["n_queries"])
 
+    def absent(
+        self, evaluation_key: EvaluationKey, party: int, n_queries: int, *, query_id: str = ""
+    ) -> bytes:
+        """Aggregator: a ciphertext in place of a party that is missing, ∞ for every class.
+
+        Only a scheme with public-key encryption can do this; others refuse.
+        """
+        codes = np.full((n_queries, self.n_classes), infinity_code(self.bits))
+        return self.encrypt(self._public_part(evaluation_key), codes, party, query_id=query_id)
+
+    def _public_part(self, evaluation_key: EvaluationKey) -> PublicKey:
+        """The public key that an evaluation key contains, when the scheme has such a thing."""
+        raise EncryptionError(
+            f"a party is missing, and scheme={self.name!r} has no public-key encryption by which "
+            "the aggregator could fill its place: ask when all parties are there, or use 'bfv'"
+        )
+
     # ---- what a scheme writes --------------------------------------------------------------------
     @abstractmethod
     def _keygen(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -246,6 +268,22 @@ class Scheme(ABC):
         """Class index per query."""
 
     # ---- checks ----------------------------------------------------------------------------------
+    def check_keys(self, keys: Keys) -> None:
+        """Raise `MismatchError` unless a key set was made for these parameters."""
+        for key, kind in zip(keys, (SecretKey, PublicKey, EvaluationKey), strict=True):
+            self._check_key(key, kind)
+            require_same("the key set", key.key_id, keys.secret.key_id, "use one key set for all")
+
+    def check_ciphertext(
+        self, key: EvaluationKey, message: bytes, party: int, n_queries: int, query_id: str
+    ) -> None:
+        """Raise unless a ciphertext is intact and answers this question for this party."""
+        header, _ = unpack(message, "ciphertext")
+        self._check_header("a ciphertext", header, key.key_id)
+        expected = {"party": party, "n_queries": n_queries, "query": query_id}
+        for name, value in expected.items():
+            require_same(f"{name} of a ciphertext", header.get(name), value, "answer the question")
+
     def _check_key(self, key: Key, kind: type[Key]) -> None:
         if not isinstance(key, kind):
             raise TypeError(f"expected a {kind.kind}, got {type(key).__name__}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .base import EvaluationKey, PublicKey, Scheme, SecretKey
 from .circuits import CIRCUITS, Circuit, Runner, cost
 from .engine import Engine, load_ciphertext, run_in_worker
-from .messages import EncryptionError, MismatchError, WrongKeyError
+from .messages import EncryptionError, MismatchError, WrongKeyError, pack
 from .parameters import RINGS, Parameters, choose, context_of, import_seal
 
 
@@ -186,6 +186,10 @@ class BFV(Scheme):
         return parts
 
     # ---- aggregator ------------------------------------------------------------------------------
+    def _public_part(self, evaluation_key: EvaluationKey) -> PublicKey:
+        header = {"parameters": self.fingerprint, "key": evaluation_key.key_id}
+        return PublicKey(pack(PublicKey.kind, header, evaluation_key.parts[:1]))
+
     def _aggregate(
         self, evaluation_key: EvaluationKey, parties: list[list[bytes]], n_queries: int
     ) -> list[bytes]:

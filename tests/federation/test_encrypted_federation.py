@@ -1,0 +1,285 @@
+"""Encrypted federation: same labels, and each role sees what it should and nothing else."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from federation_world import PRIVACY, SEEDED, blobs, private_party, train
+
+pytest.importorskip("seal")
+
+from permea.federation import (
+    Federation,
+    Guard,
+    MissingPartiesWarning,
+    Party,
+    QuorumError,
+    RefusedError,
+    SchemaError,
+)
+from permea.federation.asker import EncryptedQueue, load_keys, save_keys
+from permea.federation.encrypted import Asker, EncryptedQuestion, Terms
+from permea.federation.encryption import EncryptionError, get_scheme
+from permea.federation.service import JobFailedError, Spool, serve
+
+X, Y = blobs(n_rows=40)
+PARTIES = [private_party(f"p{i}", X[i::3], Y[i::3], seed=i) for i in range(3)]
+SECRET = {"encrypted": True, "bits": 6}
+
+
+def wrapped(party, **options):
+    return Party(party.name, party._classifier, consent=SEEDED, **options)
+
+
+class Failing(Party):
+    """A party that breaks when it is asked in secret."""
+
+    asked = 0
+
+    def encrypted_distances(self, X, index, question, *, asker="unknown"):
+        self.asked += 1
+        return self.answer(super().encrypted_distances(X, index, question, asker=asker))
+
+
+def failing(answer, index=1):
+    party = Failing(PARTIES[index].name, PARTIES[index]._classifier, consent=SEEDED)
+    party.answer = answer
+    return party
+
+
+def dead(message):
+    raise ConnectionError("the line is down")
+
+
+def clear(parties, queries, bits):
+    """Labels of the open federation, and which of them are more than a step from a tie."""
+    opened = Federation(parties)
+    distances = np.sort(opened.distances(queries), axis=1)
+    return opened.predict(queries), distances[:, 1] - distances[:, 0] > 2.0 / (2**bits - 2)
+
+
+def same_where_clear(labels, parties, queries, bits=6):
+    expected, sure = clear(parties, queries, bits)
+    assert sure.mean() > 0.5
+    assert np.array_equal(labels[sure], expected[sure])
+
+
+# ---- in one process --------------------------------------------------------------------------
+
+
+def test_batches_do_not_change_the_labels():
+    """Batches of 50 do not fill a ciphertext, so they are padded."""
+    secret = Federation(PARTIES, **SECRET, batch_size=50)
+    labels = secret.predict(X)
+    assert secret.last_answer.is_complete
+    same_where_clear(labels, PARTIES, X)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (dead, "the line is down"),
+        (lambda message: message[:-3], "lying: a ciphertext of"),
+        (lambda message: 7, "lying: the reply is not a ciphertext"),
+    ],
+)
+def test_a_missing_party_counts_as_one_that_knows_no_class(answer, reason):
+    """Its place is filled by the aggregator: nobody is asked twice and no new keys are needed."""
+    broken = failing(answer)
+    others = [wrapped(PARTIES[i], guard=Guard(per_minute=len(X))) for i in (0, 2)]
+    secret = Federation([others[0], broken, others[1]], **SECRET, quorum=2)
+    with pytest.warns(MissingPartiesWarning, match=reason):
+        labels = secret.predict(X)
+    assert broken.asked == 1
+    assert secret.who_answered == ("p0", "p2")
+    same_where_clear(labels, [PARTIES[0], PARTIES[2]], X)
+    with pytest.raises(QuorumError, match=reason):
+        Federation([PARTIES[0], failing(answer), PARTIES[2]], **SECRET).predict(X)
+
+
+def test_an_answer_for_another_place_is_not_taken():
+    """A replayed ciphertext of another party is found by its header."""
+    stolen = []
+
+    class Thief(Party):
+        def encrypted_distances(self, X, index, question, *, asker="unknown"):
+            message = super().encrypted_distances(X, index, question, asker=asker)
+            stolen.append(message)
+            return stolen[0]
+
+    thieves = [Thief(p.name, p._classifier, consent=SEEDED) for p in PARTIES]
+    answer = Federation(thieves, **SECRET, quorum=1).ask(X[:20])
+    assert answer.who_answered == ("p0",)
+    assert all("party of a ciphertext" in answer.missing[name] for name in ("p1", "p2"))
+
+
+def test_parties_that_encrypt_only_say_nothing_in_the_clear():
+    party = wrapped(PARTIES[0], encrypted_only=True)
+    with pytest.raises(RefusedError, match="encrypted questions only"):
+        party.distances(X)
+    with pytest.raises(RefusedError, match="its model stays"):
+        party.hand_over("model.permea")
+    assert Federation([party, PARTIES[1]], **SECRET).ask(X[:30]).is_complete
+    plain = Federation([party, PARTIES[1]], quorum=1).ask(X)
+    assert plain.missing == {"p0": "This party answers encrypted questions only."}
+
+
+def test_a_party_encrypts_for_askers_it_knows():
+    """An aggregator that puts its own key in place of the asker's gets nothing."""
+    terms = Federation(PARTIES, **SECRET).terms()
+    known, impostor = Asker(terms), Asker(terms)
+    party = wrapped(PARTIES[0], asker_keys=[known.keys.public.digest])
+    assert isinstance(party.encrypted_distances(X[:3], 0, known.question()), bytes)
+    with pytest.raises(RefusedError, match="not among the askers"):
+        party.encrypted_distances(X[:3], 0, impostor.question())
+
+
+def test_ciphertexts_need_models_at_home():
+    with pytest.raises(ValueError, match="topology"):
+        Federation(PARTIES, **SECRET, topology="models")
+
+
+# ---- roles -----------------------------------------------------------------------------------
+
+
+def test_terms_and_questions_travel():
+    terms = Federation(PARTIES, **SECRET, n_jobs=2).terms()
+    assert terms.scheme.n_jobs == 2  # how many cores evaluate is nobody else's business:
+    again = Terms.from_json(terms.to_json())
+    assert again.scheme.n_jobs == 1
+    assert again.scheme.fingerprint == terms.scheme.fingerprint
+    assert (again.schema, again.parties) == (terms.schema, ("p0", "p1", "p2"))
+    question = Asker(again).question()
+    read = EncryptedQuestion.from_record(question.to_record())
+    assert read.to_record() == question.to_record()
+    with pytest.raises(EncryptionError, match="public parameters"):
+        EncryptedQuestion.from_record({**question.to_record(), "scheme": "{}"})
+
+
+def test_a_question_under_other_terms_is_refused():
+    federation = Federation(PARTIES, **SECRET)
+    other = Asker(Federation(PARTIES, encrypted=True, bits=5).terms())
+    with pytest.raises(SchemaError, match="other terms"):
+        federation.ask_sealed(X, other.question(), other.evaluation_key)
+
+
+def test_declared_classes_fix_the_terms_before_all_parties_are_known():
+    only = private_party("p0", X[Y < 2], Y[Y < 2])
+    federation = Federation([only], **SECRET, classes=(0, 1, 2))
+    assert federation.terms().scheme.n_classes == 3
+    assert set(federation.predict(X)) <= {0, 1}
+
+
+def test_a_scheme_without_public_keys_cannot_fill_a_place():
+    scheme = get_scheme("tfhe")(n_parties=2, n_classes=2, bits=3)
+    with pytest.raises(EncryptionError, match="no public-key encryption"):
+        scheme.absent(None, 0, 3)
+
+
+# ---- through the queue -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(tmp_path):
+    """An aggregator's queue with a service behind it."""
+    spool = Spool(tmp_path / "queue")
+    federation = Federation(PARTIES, **SECRET, batch_size=100)
+    service = threading.Thread(target=serve, args=(federation, spool), daemon=True)
+    service.start()
+    yield spool
+    spool.stop()
+    service.join(60)
+    assert not service.is_alive()
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def pieces(key):
+    body = key.parts[0][-4096:]
+    return [body[i : i + 64] for i in range(0, len(body), 64)]
+
+
+def test_the_queue_holds_everything_but_the_secret(served, tmp_path):
+    queue = EncryptedQueue(served.folder, keys=tmp_path / "mine")
+    result = queue.ask(X, asker="me", timeout=120)
+    same_where_clear(result.labels, PARTIES, X)
+    assert result.distances is None
+    assert result.report["who_answered"] == ["p0", "p1", "p2"]
+
+    mine = load_keys(next((tmp_path / "mine").iterdir()))
+    held = files(served.folder)
+    assert mine.evaluation.to_bytes() in held.values()
+    assert not any(piece in data for piece in pieces(mine.secret) for data in held.values())
+    own = files(tmp_path / "mine")
+    assert any(pieces(mine.secret)[0] in data for data in own.values())  # the search can find
+    assert all(path.stat().st_mode & 0o077 == 0 for path in own)
+
+    again = EncryptedQueue(served.folder, keys=tmp_path / "mine")  # another program, same keys
+    assert np.array_equal(again.ask(X[:30], asker="me", timeout=120).labels, result.labels[:30])
+    assert len(list((served.folder / "keys").iterdir())) == 1
+
+
+def test_plain_questions_are_refused_and_strangers_cannot_open_an_answer(served):
+    job = served.submit(X, asker="me")
+    with pytest.raises(JobFailedError, match="encrypted questions only"):
+        served.wait(job, 60)
+    queue, other = EncryptedQueue(served.folder), EncryptedQueue(served.folder)
+    job = queue.submit(X[:10], asker="me")
+    with pytest.raises(KeyError, match="not asked here"):
+        other.wait(job, 1)
+    assert len(queue.wait(job, 120).labels) == 10
+
+
+def test_secret_keys_do_not_lie_in_the_queue(tmp_path):
+    Spool(tmp_path)
+    with pytest.raises(ValueError, match="Keep the keys elsewhere"):
+        EncryptedQueue(tmp_path, keys=tmp_path / "keys")
+
+
+def test_without_enough_parties_there_are_no_terms(tmp_path):
+    with pytest.raises(TimeoutError, match="no terms"):
+        EncryptedQueue(tmp_path).submit(X, asker="me", timeout=0.0)
+
+
+def test_keys_of_other_terms_are_refused(tmp_path):
+    terms = Federation(PARTIES, **SECRET).terms()
+    save_keys(Asker(terms).keys, tmp_path / "keys")
+    other = replace(terms, scheme=get_scheme("bfv")(n_parties=3, n_classes=3, bits=5))
+    with pytest.raises(EncryptionError, match="must be the same for all"):
+        Asker(other, load_keys(tmp_path / "keys"))
+
+
+# ---- digits, end to end ----------------------------------------------------------------------
+
+
+def digits_world(digits):
+    X, queries, y, _ = digits
+    models = [train(X[i::3], y[i::3], privacy=PRIVACY, random_state=i) for i in range(3)]
+    return [Party(f"p{i}", m, consent=SEEDED) for i, m in enumerate(models)], queries
+
+
+def check_digits(digits, n_queries, bits, least, **settings):
+    """Encrypted labels are the plain ones, or less than a step from a tie."""
+    parties, queries = digits_world(digits)
+    queries = queries[:n_queries]
+    secret = Federation(parties, encrypted=True, bits=bits, **settings)
+    labels = secret.predict(queries)
+    opened = Federation(parties)
+    distances = opened.distances(queries)
+    assert np.mean(labels == opened.predict(queries)) >= least
+    chosen = distances[np.arange(n_queries), np.searchsorted(opened.classes_, labels)]
+    step = secret.terms().scheme.quantiser.step
+    assert np.all(chosen - distances.min(axis=1) < step)
+
+
+def test_digits_in_one_ciphertext(digits):
+    check_digits(digits, 64, 8, 0.95)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_500_digits_at_12_bits(digits):
+    check_digits(digits, 500, 12, 0.995, n_jobs=2)
