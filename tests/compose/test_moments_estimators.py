@@ -7,7 +7,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from permea.audit import empirical_epsilon
 from permea.audit.bounds import multi_run_epsilon
@@ -27,15 +26,6 @@ def promise(epsilon=4.0, **options):
 def digits():
     X, y = load_digits(return_X_y=True)
     return X[:1200], y[:1200], X[1200:], y[1200:]
-
-
-ESTIMATORS = [MomentClassifier(features="identity"), MomentRegressor(features="identity")]
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(ESTIMATORS)
-def test_scikit_learn_accepts_it(estimator, check):
-    check(estimator)
 
 
 def test_more_epsilon_is_more_accurate_and_no_noise_is_best(digits):

@@ -9,6 +9,8 @@ from permea import (
     KAHMClassifier,
     KernelAffineHullMachine,
     MembershipClassifier,
+    MomentClassifier,
+    MomentRegressor,
     ReconstructionClassifier,
     Wide,
 )
@@ -22,6 +24,10 @@ ESTIMATORS = [
     KAHMClassifier(n_components=2, n_layers=1),
     MembershipClassifier(n_components=2, n_layers=1),
     FuzzyClassifier(n_components=2, n_layers=1),
+    MomentClassifier(features="identity"),
+    MomentClassifier(features="fourier"),
+    MomentRegressor(features="identity"),
+    MomentRegressor(features="identity", inference="ridge"),
 ]
 
 

@@ -5,10 +5,13 @@ import numpy as np
 from permea.federation.certificates import make_trial_certificates
 from permea.federation.deploy import free_port
 
+ENCRYPTED = "encrypted = true\nbits = 8\nn_jobs = 2\n"
 SLOW_MACHINE = 240.0  # seconds that a busy machine may need for what an idle one does in five
 
 
-def make_trial(folder, shares, *, quorum, batch_size=250, timeout=SLOW_MACHINE, attempts=1):
+def make_trial(
+    folder, shares, *, quorum, batch_size=250, timeout=SLOW_MACHINE, attempts=1, encrypted=False
+):
     """Write everything that an aggregator and its parties need; returns the port."""
     port = free_port()
     make_trial_certificates(folder / "keys", list(shares))
@@ -21,7 +24,7 @@ batch_size = {batch_size}
 timeout = {timeout}
 attempts = {attempts}
 records = "disjoint"
-
+{ENCRYPTED if encrypted else ""}
 [federation.parties]
 {keys}
 
@@ -35,11 +38,13 @@ folder = "state"
     )
     for name, (X, y) in shares.items():
         np.savez(folder / f"{name}.npz", X=X, y=y)
-        write_party(folder, name, port)
+        write_party(folder, name, port, encrypted_only=encrypted)
     return port
 
 
-def write_party(folder, name, port, *, ca="keys/ca.crt", key=None, model=None):
+def write_party(
+    folder, name, port, *, ca="keys/ca.crt", key=None, model=None, encrypted_only=False
+):
     """The configuration file of one party."""
     path = folder / f"{name}.toml"
     path.write_text(
@@ -47,6 +52,7 @@ def write_party(folder, name, port, *, ca="keys/ca.crt", key=None, model=None):
 [party]
 name = "{name}"
 model = "{model or name}.permea"
+encrypted_only = {str(encrypted_only).lower()}
 
 [server]
 address = "127.0.0.1:{port}"

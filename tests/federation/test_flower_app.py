@@ -9,9 +9,11 @@ from federation_world import SEEDED, blobs, private_party
 
 from permea.federation import Federation, Guard, Party
 from permea.federation.config import ConfigError, FederationConfig, PartyConfig
+from permea.federation.encrypted import Asker
 from permea.federation.errors import LyingError
 from permea.federation.flower_launch import QUIET, FleetOnly, app_bundle, be_quiet
 from permea.federation.transport import Failure
+from permea.storage import save
 
 pytest.importorskip("flwr")
 be_quiet()
@@ -95,6 +97,34 @@ def test_answers_are_those_of_the_federation_in_one_process(topology):
     kinds = {message.metadata.message_type for message in grid.messages}
     travelled = "query.distances" if topology == "queries" else "query.model"
     assert kinds == {"query.introduce", travelled}
+
+
+def test_encrypted_answers_over_messages_are_those_of_one_process():
+    """What comes back from a party is a ciphertext; the aggregator has no key to open it."""
+    pytest.importorskip("seal")
+    secret = {"encrypted": True, "bits": 6, "batch_size": 100}
+    replies = []
+
+    def watch(name, message, reply):
+        replies.append((message.metadata.message_type, dict(reply.content[RECORD])))
+        return reply
+
+    grid = LocalGrid(PARTIES, watch)
+    federation = over(grid, **secret, quorum=2)
+    asker = Asker(federation.terms())
+    question = asker.question()
+    sealed = federation.ask_sealed(X, question, asker.evaluation_key, asker="me")
+    labels = asker.open(sealed.results, question)
+    assert np.array_equal(labels, Federation(PARTIES, **secret).predict(X))
+    assert {kind for kind, _ in replies} == {"query.introduce", "query.encrypted"}
+    answers = [said for kind, said in replies if kind == "query.encrypted"]
+    assert all(set(said) == {"ciphertext"} for said in answers)
+
+    grid.offline = {"p1"}
+    sealed = federation.ask_sealed(X, question, asker.evaluation_key)
+    assert sealed.missing == {"p1": "not connected"}
+    expected = Federation([PARTIES[0], PARTIES[2]], **secret).predict(X)
+    assert np.array_equal(asker.open(sealed.results, question), expected)
 
 
 def test_bytes_that_travel_are_counted():
@@ -278,6 +308,20 @@ key = "s.key"
         assert server.keys == {"a": tmp_path / "a.pub"}
         assert server.settings["patience"].timeout == 30
         assert server.settings["quorum"] == 1
+
+    def test_encryption_is_a_matter_of_two_files(self, tmp_path):
+        wanted = "quorum = 1\nencrypted = true\nbits = 8\nscale = [0, 2.5]\nn_jobs = 2"
+        text = self.SERVER.replace("quorum = 1", wanted)
+        settings = FederationConfig.from_file(self.write(tmp_path, text)).settings
+        chosen = Federation.over(FlowerChannel(None, ["a"]), **settings).settings
+        assert (chosen.encrypted, chosen.bits, chosen.scale, chosen.n_jobs) == (
+            True, 8, (0, 2.5), 2,
+        )  # fmt: skip
+        save(PARTIES[0]._classifier, tmp_path / "a.permea")
+        wanted = 'consent = "seeded"\nencrypted_only = true\nasker_keys = ["00ff"]\n[server]'
+        config = PartyConfig.from_file(self.write(tmp_path, self.PARTY.replace("[server]", wanted)))
+        assert config.party().encrypted_only
+        assert config.party()._asker_keys == {"00ff"}
 
     @pytest.mark.parametrize(
         ("change", "text"),

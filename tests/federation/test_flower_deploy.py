@@ -11,8 +11,10 @@ import pytest
 from flower_world import SLOW_MACHINE, make_trial, write_party
 
 from permea.federation import Federation, Party
+from permea.federation.asker import EncryptedQueue, load_keys
 from permea.federation.certificates import make_party_key, make_trial_certificates
 from permea.federation.deploy import Aggregator, PartyNode, wait_until
+from permea.federation.service import JobFailedError
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.xdist_group("processes")]
@@ -99,6 +101,74 @@ def test_three_parties_over_tls_with_a_death_a_return_and_two_intruders(digits, 
             node.stop()
         aggregator.stop()
     assert running(seen) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_three_parties_answer_in_ciphertexts_and_the_aggregator_holds_no_secret(digits, tmp_path):
+    pytest.importorskip("seal")
+    X, X_test, y, _ = digits
+    names = ["clinic-a", "clinic-b", "clinic-c"]
+    shares = {name: (X[i::3], y[i::3]) for i, name in enumerate(names)}
+    make_trial(tmp_path, shares, quorum=2, batch_size=64, encrypted=True)
+    nodes = {name: PartyNode(tmp_path / f"{name}.toml") for name in names}
+    aggregator = Aggregator(tmp_path / "federation.toml", patience=SLOW_MACHINE)
+    queue = EncryptedQueue(aggregator.spool.folder, keys=tmp_path / "asker")
+    wait = {"timeout": 10 * SLOW_MACHINE, "check": aggregator.keep_alive}
+    seen = set()
+    try:
+        aggregator.start()
+        for node in nodes.values():
+            node.start()
+        aggregator.wait_for(names, timeout=2 * SLOW_MACHINE)
+        seen |= _all_processes(aggregator, nodes.values())
+
+        whole = queue.ask(X_test[:128], asker="ward 3", **wait)  # two ciphertexts
+        assert whole.report["who_answered"] == names
+        _check_labels(whole.labels, tmp_path, names, X_test[:128])
+
+        nodes["clinic-b"].stop(kill=True)
+        part = queue.ask(X_test[:64], asker="ward 3", **wait)
+        assert part.report["who_answered"] == ["clinic-a", "clinic-c"]
+        assert part.report["missing"]["clinic-b"] in ("no answer in time", "not connected")
+        _check_labels(part.labels, tmp_path, ["clinic-a", "clinic-c"], X_test[:64])
+
+        with pytest.raises(JobFailedError, match="encrypted questions only"):
+            aggregator.spool.wait(
+                aggregator.spool.submit(X_test[:3], asker="curious"), 10 * SLOW_MACHINE
+            )
+        seen |= _all_processes(aggregator, nodes.values())
+    finally:
+        for node in nodes.values():
+            node.stop()
+        aggregator.stop()
+    assert running(seen) == []
+    _check_what_the_aggregator_holds(tmp_path)
+
+
+def _check_labels(labels, folder, names, queries):
+    """Those of the same models in the open, up to less than a step from a tie."""
+    opened = in_process(folder, names)
+    distances = opened.distances(queries)
+    chosen = distances[np.arange(len(queries)), np.searchsorted(opened.classes_, labels)]
+    assert np.all(chosen - distances.min(axis=1) < 8 / 254)
+    assert np.mean(labels == opened.predict(queries)) > 0.95
+
+
+def _check_what_the_aggregator_holds(folder):
+    """Evaluation keys and no secret key, in no file of the aggregator nor of a party."""
+    keys = load_keys(next((folder / "asker").iterdir()))
+    held = {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and (folder / "asker") not in path.parents
+    }
+    kept = [path for path in held if path.parent == folder / "state" / "queue" / "keys"]
+    assert [held[path] for path in kept] == [keys.evaluation.to_bytes()]
+    secret = keys.secret.parts[0]
+    pieces = [secret[i : i + 64] for i in range(len(secret) // 2, len(secret) // 2 + 4096, 64)]
+    assert not any(piece in data for piece in pieces for data in held.values())
+    assert any(pieces[0] in path.read_bytes() for path in (folder / "asker").rglob("*.key"))
 
 
 def _check_death_in_the_middle(aggregator, victim, queries, folder, names):

@@ -5,6 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from permea import MomentClassifier, MomentRegressor
+from permea.federation import (
+    Federation,
+    FederationError,
+    MissingPartiesWarning,
+    MomentParty,
+    QuorumError,
+    RefusedError,
+    SchemaError,
+)
+from permea.federation.encryption import MismatchError
+from permea.federation.encryption.additive import SecureSum
+from permea.federation.encryption.engine import SPARE_BITS, load_ciphertext
+from permea.federation.encryption.messages import unpack
+from permea.federation.encryption.parameters import FLOOD_BITS, context_of, import_seal
 from permea.federation.moments import (
     DropOutError,
     add_released,
@@ -15,15 +30,21 @@ from permea.federation.moments import (
     open_mean,
     open_moments,
 )
+from permea.models.features import RandomFourier
 from permea.models.moments import ridge
-from permea.privacy import Privacy
+from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.bits import SeededBits
 from permea.privacy.moments import (
+    MeanNoise,
     MomentNoise,
     MomentWall,
+    NoisedMoments,
     add_noise,
+    mean_from_steps,
+    mean_noise,
     moment_noise,
     moments_from_steps,
+    noised_mean_steps,
     plan_moments,
     sum_features,
     sum_moments,
@@ -142,3 +163,252 @@ def _no_noise(plan):
     D, C = plan.n_features, plan.n_outputs
     shapes = (D, D), (D, C), (plan.tally_size,)
     return MomentNoise(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
+
+
+# ---- through a federation --------------------------------------------------------------------
+
+
+def rows(n=2000, p=8, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, p))
+    return X, (X @ rng.normal(size=(p, 3))).argmax(axis=1)
+
+
+def wanted(**options):
+    options = {"privacy": PROMISE, "features": "identity", "classes": [0, 1, 2], **options}
+    return MomentClassifier(**options)
+
+
+def parties_of(X, y, n=10, kind=MomentParty, estimator=wanted, **options):
+    return [kind(f"p{i}", estimator(random_state=i, **options), X[i::n], y[i::n]) for i in range(n)]
+
+
+class Leaving(MomentParty):
+    """A party that does not answer the rounds named in ``absent``."""
+
+    absent = ()
+
+    def mean_message(self, *args):
+        if "mean" in self.absent:
+            raise ConnectionError("gone")
+        return super().mean_message(*args)
+
+    def moment_message(self, *args):
+        if "moments" in self.absent:
+            raise ConnectionError("gone")
+        return super().moment_message(*args)
+
+
+def centralised(X, y, shares, seeds, **options):
+    """One house with all rows and the noise whose shares the parties drew."""
+    estimator = wanted(**options)
+    plan = estimator.prepare(X.shape[1])
+    sources = [SeededBits(seed) for seed in seeds]
+    first = [mean_noise(plan, source, shares=shares) for source in sources]
+    noise = MeanNoise(sum(n.features for n in first), sum(n.size for n in first))
+    mean = mean_from_steps(noised_mean_steps(estimator.feature_sums(X, plan), noise, plan), plan)
+    second = [moment_noise(plan, source, shares=shares) for source in sources]
+    total = second[0]
+    for part in second[1:]:
+        total = total + part
+    exact = estimator.moment_sums(X, y, mean, plan)
+    moments = moments_from_steps(add_noise(exact, total, plan), plan)
+    return estimator.learn(NoisedMoments(moments, mean, None))
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add/remove"])
+def test_a_federation_of_ten_learns_the_centralised_model(neighbours):
+    X, y = rows()
+    model = Federation(parties_of(X, y, neighbours=neighbours)).fit_moments()
+    house = centralised(X, y, 10, range(10), neighbours=neighbours)
+    assert np.array_equal(model.mean_, house.mean_)
+    assert np.array_equal(model.moments_.second, house.moments_.second)
+    assert np.array_equal(model.moments_.cross, house.moments_.cross)
+    # equal numbers in, equal numbers out: to rounding, as the issue asks, and to the last bit
+    assert np.array_equal(model.model_.weights, house.model_.weights)
+    assert np.array_equal(model.predict(X), house.predict(X))
+    assert "shares of the noise" in str(model.certificate_)
+    assert model.certificate_.seeded
+    assert not model.holds_private_rows_
+
+
+def test_without_seeds_the_certificate_is_private_and_each_ledger_pays_once():
+    X, y = rows()
+    ledgers = [Ledger(Budget(epsilon=1.0, delta=1e-5, unit="record")) for _ in range(4)]
+    parties = [
+        MomentParty(f"p{i}", wanted(ledger=ledger), X[i::4], y[i::4])
+        for i, ledger in enumerate(ledgers)
+    ]
+    federation = Federation(parties)
+    model = federation.fit_moments()
+    assert model.certificate_.is_private
+    assert model.certificate_.n_rows == len(X)
+    assert [len(ledger) for ledger in ledgers] == [1, 1, 1, 1]
+    with pytest.raises(DropOutError, match="BudgetExceededError"):
+        federation.fit_moments()  # the next model would cost more than the owners allow
+    assert [len(ledger) for ledger in ledgers] == [1, 1, 1, 1]
+
+
+def test_parties_that_trust_nobody_carry_more_noise():
+    X, y = rows()
+    own = Federation(parties_of(X, y)).fit_moments(noise="own")
+    shared = Federation(parties_of(X, y)).fit_moments()
+    ratio = own.moments_.second_noise / shared.moments_.second_noise
+    assert ratio == pytest.approx(np.sqrt(10))
+    assert own.moments_.size == shared.moments_.size == len(X)
+    assert "each on its own" in str(own.certificate_)
+    with pytest.raises(ValueError, match="noise must be"):
+        Federation(parties_of(X, y)).fit_moments(noise="none")
+
+
+@pytest.mark.parametrize("noise", ["shared", "own"])
+@pytest.mark.parametrize("when", ["mean", "moments"])
+def test_drop_outs_are_borne_by_the_quorum_or_fail_loudly(noise, when):
+    X, y = rows()
+    parties = parties_of(X, y, kind=Leaving)
+    for party in parties[8:]:
+        party.absent = (when,)
+    with pytest.raises(DropOutError, match="8 of at least 10 parties answered"):
+        Federation(parties).fit_moments(noise=noise)
+    with pytest.warns(MissingPartiesWarning, match="p8: ConnectionError"):
+        model = Federation(parties, quorum=8).fit_moments(noise=noise)
+    assert model.moments_.size == sum(len(X[i::10]) for i in range(8))
+    parties[0].absent = (when,)
+    with pytest.raises(DropOutError, match="7 of at least 8"):
+        Federation(parties, quorum=8).fit_moments(noise=noise)
+
+
+def test_shares_for_eight_suffice_when_eight_answer_and_are_too_much_when_ten_do():
+    X, y = rows()
+    plan = wanted().prepare(X.shape[1])
+    one = plan.scales.second * plan.radius**2
+    parties = parties_of(X, y, kind=Leaving)
+    everybody = Federation(parties, quorum=8).fit_moments()
+    assert everybody.moments_.second_noise == pytest.approx(one * np.sqrt(10 / 8))
+    for party in parties[8:]:
+        party.absent = ("mean",)
+    with pytest.warns(MissingPartiesWarning):
+        eight = Federation(parties, quorum=8).fit_moments()
+    assert eight.moments_.second_noise == pytest.approx(one)
+
+
+def test_a_repeated_question_gets_the_same_noise_and_another_mean_nothing():
+    X, y = rows(200)
+    party = parties_of(X, y, 1)[0]
+    first = party.mean_message("round", 1)
+    assert party.mean_message("round", 1) is first
+    with pytest.raises(RefusedError, match="another number of parties"):
+        party.mean_message("round", 2)
+    mean = open_mean(first, party.plan)
+    party.moment_message("round", 1, mean)
+    with pytest.raises(RefusedError, match="another mean"):
+        party.moment_message("round", 1, mean + 1)
+    with pytest.raises(RefusedError, match="did not begin"):
+        party.moment_message("other", 1, mean)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"radius": 0.3}, SchemaError),
+        ({"features": RandomFourier(n_frequencies=4, seed=1)}, SchemaError),
+        ({"classes": [0, 1, 2, 3]}, SchemaError),
+        ({"privacy": replace(PROMISE, epsilon=2.0)}, SchemaError),
+        ({"privacy": replace(PROMISE, domain=(0, 2))}, SchemaError),
+    ],
+)
+def test_parties_must_want_the_same_model(change, kind):
+    X, y = rows(100)
+    parties = parties_of(X, y, 2)
+    other = MomentParty("other", wanted(**change), X, y)
+    with pytest.raises(kind, match=r"same model|differ in"):
+        Federation([*parties, other]).fit_moments()
+
+
+def test_what_a_party_of_moments_refuses():
+    X, y = rows(100)
+    with pytest.raises(ValueError, match="privacy="):
+        MomentParty("a", wanted(privacy=None), X, y)
+    with pytest.raises(ValueError, match="classes="):
+        MomentParty("a", wanted(classes=None), X, y)
+    with pytest.raises(ValueError, match="as many rows"):
+        MomentParty("a", wanted(), X, y[:3])
+    federation = Federation(parties_of(X, y, 2))
+    with pytest.raises(QuorumError, match="use fit_moments"):
+        federation.predict(X)
+    from federation_world import plain_party
+
+    with pytest.raises(FederationError, match="MomentParty"):
+        Federation([plain_party("a", X, y)]).fit_moments()
+
+
+def test_regressors_federate_too():
+    X, _ = rows(3000)
+    y = 3 * X[:, 0] - X[:, 1]
+    promise = replace(PROMISE, epsilon=8.0)
+
+    def regressor(**options):
+        return MomentRegressor(
+            privacy=promise, features="identity", output_domain=(-1, 3), **options
+        )
+
+    parties = parties_of(X, y, 3, estimator=regressor)
+    model = Federation(parties).fit_moments()
+    assert model.score(X, y) > 0.9
+    assert model.predict(X[:5]).shape == (5,)
+    both = parties_of(X, np.column_stack([y, -y]), 3, estimator=lambda **o: regressor(**o))
+    assert Federation(both).fit_moments(noise="own").predict(X[:5]).shape == (5, 2)
+
+
+class TestSecureSum:
+    """Additive encryption: exact sums, and nothing but sums."""
+
+    def test_sums_are_exact_modulo_two_to_the_64(self):
+        rng = np.random.default_rng(0)
+        words = rng.integers(-(2**63), 2**63 - 1, size=(5, 5000), dtype=np.int64)
+        scheme = SecureSum(n_parties=5, n_words=5000)  # two ciphertexts each
+        secret, public = scheme.keygen()
+        sent = [scheme.encrypt(public, row, i) for i, row in enumerate(words)]
+        with np.errstate(over="ignore"):
+            expected = words.sum(axis=0)
+        assert np.array_equal(scheme.decrypt(secret, scheme.aggregate(public, sent)), expected)
+
+    def test_the_noise_of_summands_is_flooded(self):
+        """Before flooding 55 bits more budget are left than after: their noise cannot be seen."""
+        scheme = SecureSum(n_parties=40, n_words=10)
+        secret, public = scheme.keygen()
+        sent = [scheme.encrypt(public, np.arange(10), i) for i in range(40)]
+        seal, context = import_seal(), context_of(scheme.parameters)
+        reader = seal.Decryptor(context, context.from_secret_str(secret.parts[0]))
+        terms = [load_ciphertext(context, unpack(m, "summand")[1][0]) for m in sent]
+        before = reader.invariant_noise_budget(seal.Evaluator(context).add_many(terms))
+        total = unpack(scheme.aggregate(public, sent), "sum")[1][0]
+        after = reader.invariant_noise_budget(load_ciphertext(context, total))
+        assert before >= FLOOD_BITS + SPARE_BITS
+        assert 1 <= after <= SPARE_BITS + 1
+        bits = (scheme.parameters.n_primes + 1) * scheme.parameters.prime_bits
+        assert bits <= seal.CoeffModulus.MaxBitCount(8192, seal.sec_level_type.tc128)
+
+    def test_what_does_not_belong_is_refused(self):
+        scheme = SecureSum(n_parties=2, n_words=4)
+        (secret, public), (stranger, other) = scheme.keygen(), scheme.keygen()
+        words = np.arange(4)
+        one, two = (scheme.encrypt(public, words, i) for i in range(2))
+        foreign = scheme.encrypt(other, words, 1)
+        total = scheme.aggregate(public, [one, two])
+        for summands, text in [
+            ([one, one], "twice"),
+            ([one, foreign], "one key for all"),
+            ([], "nobody"),
+        ]:
+            with pytest.raises(MismatchError, match=text):
+                scheme.aggregate(public, summands)
+        with pytest.raises(MismatchError, match="one key for all"):
+            scheme.decrypt(stranger, total)
+        with pytest.raises(MismatchError, match="keys for this sum"):
+            SecureSum(n_parties=3, n_words=4).encrypt(public, words, 0)
+        with pytest.raises(ValueError, match="whole numbers"):
+            scheme.encrypt(public, words[:3], 0)
+        with pytest.raises(ValueError, match="at least one word"):
+            SecureSum(n_parties=2, n_words=0)
+        assert np.array_equal(scheme.decrypt(secret, total), 2 * words)

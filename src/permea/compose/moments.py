@@ -1,23 +1,18 @@
 """Classifier and regressor that hide whole records: noised moments, then analytic learning."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._parallel import batches
+from permea.compose.moment_passes import Chunks, Passes, column_range, feature_map, total_sums
 from permea.models.base import Array
-from permea.models.features import (
-    Chain,
-    FeatureMap,
-    OrientedGradients,
-    RandomFourier,
-    ScaledIdentity,
-)
+from permea.models.features import FeatureMap
 from permea.models.moments import RIDGE_STRENGTH, LinearModel, Moments, bayesian, ridge
 from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.moments import (
@@ -34,35 +29,8 @@ from permea.privacy.moments import (
     sum_moments,
 )
 
-Chunks = Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]]
-
 _CHUNK = 4096  # rows mapped at once
-_KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
 _FLOATS = [np.float64, np.float32]
-
-
-def feature_map(features: str | Any, domain: tuple[ArrayLike, ArrayLike], n_columns: int) -> Any:
-    """The public map that a name or a transformer stands for, ready for rows of ``n_columns``.
-
-    Maps of :mod:`permea.models.features` are told the number of columns. Any other transformer
-    must have been fitted already, on public data: it is used as it is and never fitted here.
-    """
-    named: dict[str, Callable[[], FeatureMap]] = {
-        "identity": lambda: ScaledIdentity(domain=domain),
-        "fourier": lambda: Chain(
-            [ScaledIdentity(domain=domain), RandomFourier(n_frequencies=300, scale=2.0)]
-        ),
-        "gradients": lambda: Chain([OrientedGradients(), RandomFourier(scale=2.0)]),
-    }
-    if isinstance(features, str):
-        if features not in named:
-            raise ValueError(f"features must be one of {sorted(named)} or a transformer.")
-        return named[features]().fit_columns(n_columns)
-    if isinstance(features, FeatureMap):
-        return clone(features).fit_columns(n_columns)
-    if not hasattr(features, "transform"):
-        raise TypeError("features must be a name or an object with a method `transform`.")
-    return features
 
 
 class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
@@ -89,7 +57,7 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit_chunks(self, chunks: Chunks, n_columns: int, dtype: Any, keep: bool) -> Self:
         """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
-        domain = _range(chunks) if self.privacy is None else self.privacy.domain
+        domain = column_range(chunks) if self.privacy is None else self.privacy.domain
         assert domain is not None
         self.map_ = feature_map(self.features, domain, n_columns)
         probe = self._map(np.zeros((1, n_columns), dtype=dtype))
@@ -101,15 +69,54 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
             plan, random_state=self.random_state, ledger=self.ledger, dataset=self.dataset,
             description=f"noised moments of {plan.n_features} features",
         )  # fmt: skip
-        passes = _Passes(chunks, self._map, keep)
+        passes = Passes(chunks, self._map, keep)
         first = [sum_features(phi, plan) for phi, _ in passes.first()]
-        self.mean_ = wall.noise_mean(_total(first))
+        self.mean_ = wall.noise_mean(total_sums(first))
         second = None
         for phi, y in passes.second():
             part = sum_moments(self._centre(phi), self._targets(y), plan)
             second = part if second is None else second + part
         assert second is not None
-        return self._learn(wall.noise_moments(second))
+        return self.learn(wall.noise_moments(second))
+
+    # ---- the same in three steps, for rows that lie in several houses ----------------------------
+
+    def prepare(self, n_columns: int, n_outputs: int = 1) -> MomentPlan:
+        """Fix everything public (features, outputs, noise) without looking at a row.
+
+        Parameters
+        ----------
+        n_columns : int
+            Columns of the rows.
+        n_outputs : int, default=1
+            Numbers to be predicted; a classifier has its declared ``classes`` instead.
+        """
+        if self.privacy is None or self.privacy.domain is None:
+            raise ValueError("Moments that leave the house need privacy=Privacy(…, unit='record').")
+        self._declare(n_outputs)
+        self.n_features_in_ = n_columns
+        self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
+        return self._plan(self._map(np.zeros((1, n_columns))).shape[1])
+
+    def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
+        """Exact sum of the features of rows, for the mean. Private: it must be noised."""
+        rows = validate_data(self, X, dtype=_FLOATS, reset=False)
+        parts = batches(len(rows), _CHUNK)
+        return total_sums([sum_features(self._map(rows[part]), plan) for part in parts])
+
+    def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
+        """Exact moments of rows about a noised mean. Private: they must be noised."""
+        rows, outputs = validate_data(self, X, dtype=_FLOATS, reset=False), np.asarray(y)
+        self.mean_, total = np.asarray(mean), None
+        for part in batches(len(rows), _CHUNK):
+            z = self._centre(self._map(rows[part]))
+            found = sum_moments(z, self._targets(outputs[part]), plan)
+            total = found if total is None else total + found
+        assert total is not None
+        return total
+
+    def _declare(self, n_outputs: int) -> None:
+        raise NotImplementedError
 
     def _plan(self, n_features: int) -> MomentPlan:
         assert self.privacy is not None
@@ -141,7 +148,7 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
         norms = np.linalg.norm(z, axis=1, keepdims=True)
         return np.asarray(z * np.minimum(1.0, self.radius / np.maximum(norms, 1e-30)))
 
-    def _learn(self, released: NoisedMoments) -> Self:
+    def learn(self, released: NoisedMoments) -> Self:
         """Everything from here on is post-processing: it sees the release and nothing else."""
         self.moments_, self.certificate_ = released.moments, released.certificate
         self.mean_, self.holds_private_rows_ = released.mean, False
@@ -150,7 +157,7 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_without_wall(self, chunks: Chunks) -> Self:
         """The same learning from exact moments, when no privacy is asked for."""
-        passes = _Passes(chunks, self._map, True)
+        passes = Passes(chunks, self._map, True)
         total, count = np.float64(0.0), 0
         for phi, _ in passes.first():
             total, count = total + phi.sum(axis=0, dtype=np.float64), count + len(phi)
@@ -175,49 +182,6 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
         for rows in batches(queries.shape[0], _CHUNK):
             z = self._centre(self._map(queries[rows]))
             yield z, self.model_.predict(z)
-
-
-def _range(chunks: Chunks) -> tuple[Array, Array]:
-    """Range of every column, for learning without a promise; a constant column gets a width."""
-    lows, highs = zip(*((np.min(X, axis=0), np.max(X, axis=0)) for X, _ in chunks()), strict=True)
-    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
-    return low, np.where(high > low, high, low + 1.0)
-
-
-class _Passes:
-    """Chunks of rows, mapped; what fits into half a gibibyte is mapped once, not twice."""
-
-    def __init__(self, chunks: Chunks, transform: Callable[[Array], Array], keep: bool) -> None:
-        self._chunks, self._transform, self._keep = chunks, transform, keep
-        self._kept: list[tuple[Array, ArrayLike]] = []
-        self._complete = False
-
-    def first(self) -> Iterator[tuple[Array, ArrayLike]]:
-        size, keep = 0, self._keep
-        for X, y in self._chunks():
-            phi = self._transform(np.asarray(X))
-            size += phi.nbytes
-            keep = keep and size <= _KEPT_BYTES
-            if keep:
-                self._kept.append((phi, y))
-            else:
-                self._kept.clear()
-            yield phi, y
-        self._complete = keep
-
-    def second(self) -> Iterator[tuple[Array, ArrayLike]]:
-        if self._complete:
-            yield from self._kept
-            return
-        for X, y in self._chunks():
-            yield self._transform(np.asarray(X)), y
-
-
-def _total(parts: list[FeatureSums]) -> FeatureSums:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
@@ -352,6 +316,11 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
                 f"The number of classes has to be greater than one; got {len(self.classes_)} class"
             )
 
+    def _declare(self, n_outputs: int) -> None:
+        if self.classes is None:
+            raise ValueError("Declare the public set of labels as classes=…, the same everywhere.")
+        self._read_classes(None)
+
     def _n_outputs(self) -> int:
         return len(self.classes_)
 
@@ -475,11 +444,16 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
         self._middle, half = (low + high) / 2, (high - low) / 2
         self._unit = np.where(half > 0, half, 1.0) * np.sqrt(q)
 
+    def _declare(self, n_outputs: int) -> None:
+        self._one_output = n_outputs == 1
+        self._read_range(np.empty((0, n_outputs)))
+
     def _n_outputs(self) -> int:
         return 1 + len(self._middle)
 
     def _targets(self, y: ArrayLike) -> Array:
-        scaled = (np.asarray(y, dtype=np.float64) - self._middle) / self._unit
+        outputs = np.asarray(y, dtype=np.float64).reshape(len(np.asarray(y)), -1)
+        scaled = (outputs - self._middle) / self._unit
         if self.privacy is not None:
             box = 1.0 / np.sqrt(len(self._middle))
             scaled = np.clip(scaled, -box, box)

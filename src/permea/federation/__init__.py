@@ -16,6 +16,7 @@ from permea.federation.errors import (
 )
 from permea.federation.federation import Federation
 from permea.federation.guard import Guard
+from permea.federation.moment_party import MomentParty
 from permea.federation.party import Party
 from permea.federation.schema import Schema
 from permea.federation.summary import Summary
@@ -28,6 +29,7 @@ __all__ = [
     "FederationError",
     "Guard",
     "MissingPartiesWarning",
+    "MomentParty",
     "Party",
     "Patience",
     "QuorumError",

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -22,9 +21,10 @@ from permea.federation.aggregate import (
     suspicions,
     warned,
 )
-from permea.federation.errors import LyingError, QuorumError, SchemaError
+from permea.federation.errors import FederationError, LyingError, QuorumError, SchemaError
 from permea.federation.party import Party, spread
 from permea.federation.schema import Label, Schema, agree
+from permea.federation.sealed import SealedQuestions
 from permea.federation.settings import Settings, Topology
 from permea.federation.summary import Records, Summary, summarise
 from permea.federation.transport import (
@@ -41,11 +41,10 @@ from permea.models.base import Array
 from permea.privacy import Certificate
 
 if TYPE_CHECKING:
-    from permea.federation.encrypted import EncryptedQuestion, SealedAnswer, Terms
-    from permea.federation.encryption import EvaluationKey
+    from permea.federation.moment_party import MomentParty
 
 
-class Federation:
+class Federation(SealedQuestions):
     """A classifier made of the distances of many parties (004 eq. 101-104, 002 §2.3).
 
     Each party keeps its data and its model; a query gets from each of them its distance to each
@@ -57,7 +56,8 @@ class Federation:
     Parameters
     ----------
     parties : sequence of Party
-        Parties in this process. For parties elsewhere see `Federation.over`.
+        Parties in this process; for parties elsewhere see `Federation.over`, for parties that learn
+        a model together see `MomentParty`.
     topology : {"queries", "models"}, default="queries"
         What travels: queries to the parties, or once and for all the private models to the
         aggregator, after which no party sees a query (Remark 6).
@@ -119,7 +119,7 @@ class Federation:
 
     def __init__(
         self,
-        parties: Sequence[Party],
+        parties: Sequence["Party | MomentParty"],
         *,
         topology: Topology = "queries",
         aggregation: Aggregation = "min",
@@ -383,119 +383,34 @@ class Federation:
     def _tick(self, replies: Collection[str], n_queries: int) -> NDArray[np.bool_]:
         return np.tile([name in replies for name in self.names], (n_queries, 1))
 
-    # ---- encrypted -----------------------------------------------------------------------------
-
-    def terms(self) -> "Terms":
-        """What asker, parties and aggregator agree on before anything is encrypted."""
-        from permea.federation.encrypted import make_terms
-
-        missing = self._introduce()
-        self._check_quorum(self._known, missing)
-        schema, chosen = self.schema, self.settings
-        if chosen.classes is not None:
-            schema = replace(schema, classes=tuple(chosen.classes))
-        return make_terms(
-            schema,
-            self.names,
-            scheme=chosen.scheme,
-            bits=chosen.bits,
-            scale=chosen.scale,
-            n_jobs=chosen.n_jobs,
-        )
-
-    def ask_sealed(
-        self,
-        X: ArrayLike,
-        question: "EncryptedQuestion",
-        evaluation_key: "EvaluationKey",
-        *,
-        asker: str = "unknown",
-    ) -> "SealedAnswer":
-        """The aggregator's part of an encrypted question: labels that only the asker can open.
+    def fit_moments(self, *, noise: Literal["shared", "own"] = "shared") -> Any:
+        """One model from the noised moments of all parties, as if their rows lay in one house.
 
         Parameters
         ----------
-        X : array-like of shape (m, p)
-            Queries; the parties compute on them in the clear.
-        question, evaluation_key : EncryptedQuestion, EvaluationKey
-            Of the asker. There is no secret key on this side.
-        asker : str
-            Who asks; parties write it into their logs.
+        noise : {"shared", "own"}, default="shared"
+            "shared": every party adds a share of the noise, and additive encryption shows the
+            total alone; the model equals the centralised one. "own": every party noises its
+            moments fully and needs to trust nobody; n parties carry √n times the noise.
+
+        Returns
+        -------
+        MomentClassifier or MomentRegressor
+            Fitted, with the certificate of the release.
+
+        Raises
+        ------
+        DropOutError
+            When fewer parties than the quorum (all, by default) answered a round. Shares of the
+            noise are sized for the quorum, so they suffice when it is met.
         """
-        terms = self.terms()
-        terms.require(question)
-        return self._seal(X, terms, question, evaluation_key, asker)
+        from permea.federation.moment_rounds import MomentRounds
 
-    def _seal(
-        self,
-        X: ArrayLike,
-        terms: "Terms",
-        question: "EncryptedQuestion",
-        key: "EvaluationKey",
-        asker: str,
-    ) -> "SealedAnswer":
-        from permea.federation.encrypted import SealedAnswer
+        channel = self._channel
+        if not isinstance(channel, LocalChannel):
+            raise FederationError("fit_moments needs parties in this process.")
 
-        queries = terms.schema.check_queries(X)
-        missing = dict(self._strangers)
-        slices = list(batches(len(queries), terms.batch_size(self.settings.batch_size)))
-        results, answered = [], []
-        for number, rows in enumerate(progress(slices, desc="encrypted batches")):
-            result, ticks = self._sealed_batch(
-                terms, question.part(number), key, queries[rows], asker, missing
-            )
-            results.append(result)
-            answered.append(ticks)
-        return SealedAnswer(tuple(results), self.names, np.concatenate(answered), missing)
+        def ask(work: Callable[[Any], Any], names: Sequence[str]) -> Mapping[str, Outcome]:
+            return self._persist(lambda some, wait: channel.work(work, some, wait), names)
 
-    def _sealed_batch(
-        self,
-        terms: "Terms",
-        question: "EncryptedQuestion",
-        key: "EvaluationKey",
-        queries: Array,
-        asker: str,
-        missing: dict[str, str],
-    ) -> tuple[bytes, NDArray[np.bool_]]:
-        """Ciphertexts of one batch; who fails is noted in ``missing`` and stands in as ∞."""
-        from permea.federation.encrypted import check_reply, gather
-
-        index = {name: i for i, name in enumerate(self.names) if name not in missing}
-        size = len(queries)
-
-        def ask(some: Sequence[str], wait: float | None) -> Mapping[str, Outcome]:
-            few = {name: index[name] for name in some}
-            return self._channel.ask_encrypted(few, queries, question, asker, wait)
-
-        replies: dict[int, bytes] = {}
-        for name, outcome in self._persist(ask, list(index)).items():
-            try:
-                if isinstance(outcome, Failure):
-                    raise LyingError(outcome.reason)
-                replies[index[name]] = check_reply(
-                    terms.scheme, key, outcome, index[name], size, question.query_id
-                )
-            except LyingError as error:
-                missing[name] = str(error)
-        self._check_quorum(replies, missing)
-        result = gather(terms.scheme, key, replies, size, question.query_id)
-        return result, self._tick([self.names[i] for i in replies], size)
-
-    def _ask_in_secret(self, X: ArrayLike, asker: str) -> Answer:
-        """All three roles in this process: the labels are those of a federation of many."""
-        from permea.federation.encrypted import Asker
-
-        terms = self.terms()
-        role = Asker(terms)
-        question = role.question()
-        sealed = self._seal(X, terms, question, role.evaluation_key, asker)
-        classes = class_array(terms.schema.classes)
-        self.last_answer = Answer(
-            labels=classes[role.open(sealed.results, question)],
-            distances=None,
-            classes=classes,
-            parties=self.names,
-            answered=sealed.answered,
-            missing=sealed.missing,
-        )
-        return self.last_answer
+        return MomentRounds(channel.parties(), ask, self._needed()).fit(noise)

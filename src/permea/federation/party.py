@@ -85,7 +85,7 @@ class Party:
         encrypted_only: bool = False,
         asker_keys: Collection[str] = (),
     ) -> None:
-        self.name = _checked_name(name)
+        self.name = checked_name(name)
         self._classifier = classifier
         self._consent = {consent} if isinstance(consent, str) else set(consent)
         self._guard = guard
@@ -227,7 +227,8 @@ def spread(found: NDArray[Any], own: Sequence[Label], classes: Sequence[Label]) 
     return wide
 
 
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """A name that can stand in a table."""
     if not isinstance(name, str) or not name.strip() or len(name) > 100:
         raise ValueError("A party needs a name of 1 to 100 characters.")
     return name

@@ -166,8 +166,8 @@ class LocalChannel:
         Or anything with ``name``, ``schema``, ``certificate`` and ``distances``.
     """
 
-    def __init__(self, parties: Sequence[Party]) -> None:
-        self._parties = {party.name: party for party in parties}
+    def __init__(self, parties: Sequence[Any]) -> None:
+        self._parties: dict[str, Any] = {party.name: party for party in parties}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -200,10 +200,20 @@ class LocalChannel:
         """Ask for encrypted distances; ``index`` gives each party its place in the scheme."""
 
         def reply(name: str) -> bytes:
-            party = self._parties[name]
+            party: Party = self._parties[name]
             return party.encrypted_distances(queries, index[name], question, asker=asker)
 
         return run_calls({name: _call(reply, name) for name in index}, timeout)
+
+    def work(
+        self, work: Callable[[Any], Any], names: Sequence[str], timeout: float | None
+    ) -> dict[str, Outcome]:
+        """Let parties do something at home."""
+        return run_calls({n: _call(work, self._parties[n]) for n in names}, timeout)
+
+    def parties(self) -> dict[str, Any]:
+        """The parties by name."""
+        return dict(self._parties)
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
         """Let the models be written to files and read back, as they would travel."""

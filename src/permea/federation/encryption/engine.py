@@ -45,6 +45,37 @@ def load_ciphertext(context: Any, data: bytes) -> Any:
     return ciphertext
 
 
+def flood(context: Any, parameters: Parameters, ciphertext: Any) -> bytes:
+    """Add a uniform integer e with |e| < 2^B to every coefficient of the constant polynomial.
+
+    Decryption reads Δm + v + e. B leaves `SPARE_BITS` of noise budget; the noise v of the
+    circuit is FLOOD_BITS smaller (`Parameters.needed_bits`), so v changes the distribution of v
+    + e by at most N · 2^(−FLOOD_BITS) in statistical distance.
+    """
+    data = context.get_context_data(ciphertext.parms_id())
+    moduli = [modulus.value() for modulus in data.parms().coeff_modulus()]
+    degree, plain = parameters.degree, parameters.plain_modulus
+    bits = data.total_coeff_modulus_bit_count() - plain.bit_length() - SPARE_BITS - 1
+    message = bytearray(ciphertext.to_string())
+    if len(message) != _PREFIX + 2 * len(moduli) * degree * 8:
+        raise DamagedMessageError("unknown ciphertext layout: this SEAL version cannot be flooded")
+    shape = (len(moduli), degree)
+    constant = np.frombuffer(
+        message, np.uint64, count=len(moduli) * degree, offset=_PREFIX
+    ).reshape(shape)
+    width = bits // 8 + 1
+    stream = secrets.token_bytes(width * degree)
+    drop, centre = 8 * width - (bits + 1), 1 << bits
+    noise = [
+        (int.from_bytes(stream[i : i + width], "big") >> drop) - centre
+        for i in range(0, width * degree, width)
+    ]
+    for row, modulus in zip(constant, moduli, strict=True):
+        residues = np.array([e % modulus for e in noise], dtype=np.uint64)
+        row[:] = (row + residues) % np.uint64(modulus)  # both below 2⁶⁰: no overflow
+    return bytes(message)
+
+
 class Engine:
     """Evaluator with keys.
 
@@ -135,40 +166,8 @@ class Engine:
         """Re-randomise, flood the noise, shrink to one prime: only the slots are left to read."""
         zero = self._encryptor.encrypt_zero(ciphertext.parms_id())
         fresh = self._evaluator.add(ciphertext, zero)
-        flooded = self.load(self._flood(fresh))
+        flooded = self.load(flood(self.context, self.parameters, fresh))
         return bytes(self._evaluator.mod_switch_to(flooded, self._levels[1]).to_string())
-
-    def _flood(self, ciphertext: Any) -> bytes:
-        """Add a uniform integer e with |e| < 2^B to every coefficient of the constant polynomial.
-
-        Decryption reads Δm + v + e. B leaves `SPARE_BITS` of noise budget; the noise v of the
-        circuit is FLOOD_BITS smaller (`Parameters.needed_bits`), so v changes the distribution of v
-        + e by at most N · 2^(−FLOOD_BITS) in statistical distance.
-        """
-        data = self.context.get_context_data(ciphertext.parms_id())
-        moduli = [modulus.value() for modulus in data.parms().coeff_modulus()]
-        degree, plain = self.parameters.degree, self.parameters.plain_modulus
-        bits = data.total_coeff_modulus_bit_count() - plain.bit_length() - SPARE_BITS - 1
-        message = bytearray(ciphertext.to_string())
-        if len(message) != _PREFIX + 2 * len(moduli) * degree * 8:
-            raise DamagedMessageError(
-                "unknown ciphertext layout: this SEAL version cannot be flooded"
-            )
-        shape = (len(moduli), degree)
-        constant = np.frombuffer(
-            message, np.uint64, count=len(moduli) * degree, offset=_PREFIX
-        ).reshape(shape)
-        width = bits // 8 + 1
-        stream = secrets.token_bytes(width * degree)
-        drop, centre = 8 * width - (bits + 1), 1 << bits
-        noise = [
-            (int.from_bytes(stream[i : i + width], "big") >> drop) - centre
-            for i in range(0, width * degree, width)
-        ]
-        for row, modulus in zip(constant, moduli, strict=True):
-            residues = np.array([e % modulus for e in noise], dtype=np.uint64)
-            row[:] = (row + residues) % np.uint64(modulus)  # both below 2⁶⁰: no overflow
-        return bytes(message)
 
 
 _ENGINES: dict[tuple[Parameters, str], Engine] = {}
