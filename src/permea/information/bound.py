@@ -1,0 +1,145 @@
+"""The lower bound of information leakage that one model reaches, and the best of several models.
+
+003 Algorithm 8: the posterior of a Bayesian membership mapping (Algorithm 7) becomes the prior; one
+average row updates it by (99) to (102); the bound at its maximum is (98). A change of coordinates
+of the hidden variables adds log|det W|, and log|det W| itself, when W was estimated from residuals,
+is too large by a known amount that is taken off.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from permea.information.entropy import log_det_bias
+from permea.models.base import Array
+from permea.models.bayes import BayesianMembershipMapping
+from permea.models.weight_posterior import Belief, infer
+
+_ROWS_PER_HIDDEN = 10  # a full noise covariance wants so many rows per hidden variable
+_ROWS_PER_OBSERVED = 3  # a linear trend wants so many rows per observed variable
+_FEW_OBSERVED = 5  # narrow kernels are tried for at most so many observed variables
+_NARROW, _USUAL = (1 / 16, 1 / 4), (1.0, 4.0)
+
+
+class Bound(NamedTuple):
+    """What one model reaches."""
+
+    model: BayesianMembershipMapping
+    value: float  #: (98) in nats, in the units of the hidden variables
+    updates: Array  #: the bound after every update
+    contributions: Array  #: (N,) what each row adds; their mean is the value
+    score: float  #: the value to be expected on new rows, to choose by
+
+
+def evaluate(model: BayesianMembershipMapping, X: Array, T: Array) -> Bound:
+    """Fit a model from X to T and maximise the bound (003 Algorithm 8).
+
+    Parameters
+    ----------
+    model : BayesianMembershipMapping
+        Not fitted yet.
+    X, T : ndarray of shape (N, n) and (N, q)
+        Observed and hidden variables.
+
+    Returns
+    -------
+    Bound
+    """
+    model.fit(X, T)
+    R, outputs = model.design(X), model.frame_.enter(T)
+    N, q = outputs.shape
+    belief, updates = infer(
+        model.statistics(R, outputs),
+        model.belief_,
+        share=1 / N,
+        noise_precision=model.noise_precision_,
+        tol=model.tol,
+        max_iter=model.max_iter,
+    )
+    shift = model.frame_.log_det + _correction(model, q)
+    value = updates[-1] + shift
+    return Bound(
+        model=model,
+        value=value,
+        updates=np.array(updates) + shift,
+        contributions=value + _deviations(belief, model.basis_, R, outputs),
+        score=value - q * model.effective_weights_ / N,
+    )
+
+
+def _correction(model: BayesianMembershipMapping, q: int) -> float:
+    """What log|det W| is too large by on average because W comes from the residuals."""
+    if model.noise == "full":
+        return 0.5 * log_det_bias(model.residual_rows_, q)
+    if model.noise == "per_output":
+        return 0.5 * q * log_det_bias(model.residual_rows_, 1)
+    return 0.0
+
+
+def _deviations(belief: Belief, basis: Array, R: Array, outputs: Array) -> Array:
+    """What each row adds to (98), about its mean over the rows."""
+    turned = R @ basis
+    misfit = outputs - turned @ belief.means
+    spread = np.einsum("ij,ij,j->i", turned, turned, 1 / belief.precisions)
+    loss = np.einsum("ij,ij->i", misfit, misfit) + outputs.shape[1] * spread
+    return np.asarray(-0.5 * belief.noise_precision * (loss - loss.mean()))
+
+
+def candidates(X: Array, T: Array, noise: str) -> list[BayesianMembershipMapping]:
+    """Models worth trying: with and without a linear trend, with a few widths of the kernel."""
+    (N, n), q = X.shape, T.shape[1]
+    if noise == "auto":
+        noise = "full" if _ROWS_PER_HIDDEN * q <= N else "per_output"
+    trends = ["none", "linear"] if _ROWS_PER_OBSERVED * n <= N else ["none"]
+    widths = (*_NARROW, *_USUAL) if n <= _FEW_OBSERVED else _USUAL
+    return [
+        BayesianMembershipMapping(noise=noise, trend=trend, bandwidth=width)
+        for trend in trends
+        for width in widths
+    ]
+
+
+def best_bound(models: list[BayesianMembershipMapping], X: Array, T: Array) -> Bound:
+    """Evaluate every model and keep the one with the largest score.
+
+    A value in the sample is about one unit per weight, row and output above what new rows would
+    give: (98) corrects the noise level for the fitted weights but not the fit itself.
+    """
+    best: Bound | None = None
+    for model in models:
+        found = evaluate(model, X, T)
+        if best is None or found.score > best.score:
+            best = found
+    if best is None:
+        raise ValueError("There is no model to evaluate: give at least one.")
+    return best
+
+
+def bootstrap_interval(
+    found: Bound, X: Array, T: Array, count: int, refit: bool, random: np.random.Generator
+) -> tuple[float, float]:
+    """95 % interval of the value by resampling rows, or by fitting again on halves of them.
+
+    At its maximum the bound does not change, to first order, with the parameters of the model, so
+    resampling what the rows contribute suffices. The deviation of a half drawn without replacement
+    from the whole has the variance that the whole has from the truth.
+    """
+    N = len(X)
+    if refit:
+        values = np.empty(count)
+        for index in range(count):
+            rows = random.permutation(N)[: N // 2]
+            values[index] = evaluate(clone(found.model), X[rows], T[rows]).value
+        deviations = values - values.mean()
+    else:
+        means = [found.contributions[random.integers(0, N, N)].mean() for _ in range(count)]
+        deviations = np.array(means) - found.value
+    low, high = np.quantile(deviations, [0.025, 0.975])
+    return float(found.value - high), float(found.value - low)
+
+
+def unexplained(found: Bound, T: Array) -> Array:
+    """Share of the variance of every hidden variable that its noise makes up."""
+    return np.asarray(found.model.noise_std_**2 / np.maximum(T.var(axis=0), math.ulp(0.0)))

@@ -1,0 +1,270 @@
+r"""Information leakage: what an observation tells about something hidden (003 section 4).
+
+For hidden variables t and observed variables x the leakage is
+
+    IL = I(t; x) − H(t) = −H(t | x)                                       (003 Def. 9, eq. 84)
+
+in nats. The entropy of t does not depend on how x was made, so two ways of making x from the same t
+compare by IL alone. It is approximated from below (96) by a Bayesian membership mapping from x to
+t, which is at the same time the adversary that recovers t.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from permea.information.bound import (
+    Bound,
+    best_bound,
+    bootstrap_interval,
+    candidates,
+    unexplained,
+)
+from permea.information.columns import column_names, same_rows, table
+from permea.information.mutual import MutualInformation, mutual_information
+from permea.models.base import Array, Mask
+from permea.models.bayes import BayesianMembershipMapping
+from permea.models.output_frame import unit_columns
+
+NOISES = ("auto", "full", "per_output", "shared")
+_EXACT = 1e-4  # share of the variance left unexplained below which a variable counts as recovered
+_FEW_ROWS = 50
+_FEWEST_ROWS = 4
+_FEW_VALUES = 20
+
+
+Names = tuple[str, ...]
+
+
+class LeakageWarning(UserWarning):
+    """A leakage has a value, but not the meaning that one might read into it."""
+
+
+@dataclass(frozen=True)
+class InformationLeakage:
+    """What was leaked, by how much it may be wrong, and the adversary.
+
+    Attributes
+    ----------
+    value : float
+        IL = I(t; x) − H(t) in nats, approximated from below. Negative for most continuous
+        variables; larger means that more is leaked. Differences between releases of the same
+        hidden variables are differences of mutual information.
+    model : BayesianMembershipMapping
+        The adversary: estimates the hidden variables from observed rows.
+    standard_error : float
+        Sampling error of ``value``.
+    interval : pair of float or None
+        95 % interval by bootstrap, if asked for.
+    mutual_information : MutualInformation
+        I(t; x) itself, with the estimate of H(t) that it rests on.
+    updates : ndarray
+        The bound after every update (99) to (102); never falls.
+    noise : str
+        The noise model in use.
+    n_samples : int
+        Rows in use.
+    names : tuple of str
+        The hidden variables in use, without those that never vary.
+    notes : tuple of str
+        What to keep in mind about the value.
+    """
+
+    value: float
+    model: BayesianMembershipMapping
+    standard_error: float
+    interval: tuple[float, float] | None
+    mutual_information: MutualInformation
+    updates: Array = field(repr=False)
+    noise: str
+    n_samples: int
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        low, high = self.interval or (
+            self.value - 1.96 * self.standard_error,
+            self.value + 1.96 * self.standard_error,
+        )
+        lines = [
+            f"information leakage {self.value:.3f} nats [{low:.3f}, {high:.3f}] about "
+            f"{len(self.names)} hidden variables, {self.n_samples} rows"
+        ]
+        shared = self.mutual_information
+        if math.isnan(shared.nats):
+            lines.append(f"mutual information: not available, {shared.reason}")
+        else:
+            lines.append(
+                f"mutual information {max(shared.nats, 0):.3f} nats = {max(shared.bits, 0):.3f} "
+                f"bits (entropy by {shared.method})"
+            )
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def information_leakage(
+    observed: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    noise: str = "auto",
+    model: BayesianMembershipMapping | None = None,
+    max_samples: int | None = None,
+    entropy: str = "auto",
+    n_bootstrap: int = 0,
+    refit: bool = False,
+    random_state: int | None = 0,
+) -> InformationLeakage:
+    r"""Estimate how much ``observed`` tells about ``hidden`` (003 Algorithm 8, Result 1).
+
+    Problem: from N pairs (x, t) approximate IL = I(t; x) − H(t) without knowing any distribution.
+    For every model p(t | x) and every distribution q of its parameters,
+
+    .. math:: IL \ge \Bigl\langle \int q(\theta,\gamma)
+              \log\frac{p(\theta,\gamma,t\,|\,x)}{q(\theta,\gamma)} \Bigr\rangle_{p(t,x)}
+
+    (96). The model is a Bayesian membership mapping from x to t; its posterior serves as the prior
+    here, and the bound is maximised over q by the updates (99) to (102) with sample averages.
+
+    Parameters
+    ----------
+    observed : array-like of shape (N, n)
+        What is released or seen.
+    hidden : array-like of shape (N,) or (N, q)
+        What it may tell something about, for the same rows.
+    noise : {"auto", "full", "per_output", "shared"}
+        What is assumed about the part of t that x does not explain; a closer assumption gives a
+        larger bound. "full": its covariance is free. "per_output": independent, with a variance
+        for each variable. "shared": one variance for all, in their own units (003). "auto": full
+        where there are ten rows per hidden variable, else per_output. The value does not depend on
+        the units of t in the first two except by the logarithm of the change of units.
+    model : BayesianMembershipMapping, optional
+        Model to use; its own ``noise`` counts. By default bandwidths and a linear trend are tried
+        and the one with the largest bound, less the number of weights per row, is kept.
+        ``BayesianMembershipMapping(noise="shared", standardize=False)`` is Algorithm 8 as written.
+    max_samples : int, optional
+        Use so many rows at most, drawn at random.
+    entropy : {"auto", "neighbours", "copula", "gaussian"}
+        Estimator of H(t) for the mutual information; see
+        `permea.information.differential_entropy`.
+    n_bootstrap : int
+        Resamples for an interval; 0 for none.
+    refit : bool
+        False resamples the contribution of each row, which is right to first order because the
+        bound is at its maximum. True fits again on random halves of the rows.
+    random_state : int or None
+        Seeds subsamples and resamples.
+
+    Returns
+    -------
+    InformationLeakage
+        ``.value`` in nats and ``.model``, the fitted adversary.
+
+    Notes
+    -----
+    Where x determines t, IL is infinite; the value stays finite and a note says so. Hidden
+    variables that never vary are left out. Variables that take a few values only have no density;
+    their leakage compares between releases only, and their mutual information is found by
+    classification.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> t = random.normal(0, 5**0.5, (1000, 10))
+    >>> x = t + random.normal(0, 1, (1000, 10))
+    >>> theory = 5 * np.log(1 + 5) - 5 * np.log(2 * np.pi * np.e * 5)   # 003 Example 1
+    >>> leak = information_leakage(x, t)
+    >>> bool(abs(leak.value - theory) < 0.3)
+    True
+    >>> mean, std = leak.model.predict(x, return_std=True)
+    >>> mean.shape, std.shape
+    ((1000, 10), (1000, 10))
+    """
+    X, T, names = _checked(observed, hidden, noise)
+    random = np.random.default_rng(random_state)
+    if max_samples is not None and max_samples < len(X):
+        rows = random.permutation(len(X))[:max_samples]
+        X, T = X[rows], T[rows]
+    T, names, notes = _without_constants(T, names)
+    found = best_bound([clone(model)] if model else candidates(X, T, noise), X, T)
+    notes += _notes(found, X, T, names)
+    for note in notes:
+        warnings.warn(note, LeakageWarning, stacklevel=2)
+    interval = None
+    if n_bootstrap:
+        interval = bootstrap_interval(found, X, T, n_bootstrap, refit, random)
+    return InformationLeakage(
+        value=found.value,
+        model=found.model,
+        standard_error=float(found.contributions.std(ddof=1)) / math.sqrt(len(X)),
+        interval=interval,
+        mutual_information=mutual_information(found.value, found.model, X, T, entropy),
+        updates=found.updates,
+        noise=found.model.noise,
+        n_samples=len(X),
+        names=names,
+        notes=notes,
+    )
+
+
+def _checked(observed: ArrayLike, hidden: ArrayLike, noise: str) -> tuple[Array, Array, Names]:
+    if noise not in NOISES:
+        raise ValueError(f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
+    X, T = table(observed, "observed"), table(hidden, "hidden")
+    same_rows(observed=X, hidden=T)
+    if len(X) < _FEWEST_ROWS:
+        raise ValueError(
+            f"Leakage cannot be estimated from {len(X)} rows: give at least {_FEWEST_ROWS}, "
+            "and better some hundreds."
+        )
+    return X, T, column_names(hidden, "hidden")
+
+
+def _without_constants(T: Array, names: Names) -> tuple[Array, Names, tuple[str, ...]]:
+    """Leave out hidden variables that never vary: nothing about them can be leaked."""
+    varies = np.asarray(unit_columns(T).mix.any(axis=1))
+    if varies.all():
+        return T, names, ()
+    if not varies.any():
+        raise ValueError(
+            "No hidden variable varies over the rows, so there is nothing that could leak. Check "
+            "that the right columns are given as hidden."
+        )
+    constant = ", ".join(name for name, kept in zip(names, varies, strict=True) if not kept)
+    kept_names = tuple(name for name, kept in zip(names, varies, strict=True) if kept)
+    return T[:, varies], kept_names, (f"never varies, left out: {constant}",)
+
+
+def _notes(found: Bound, X: Array, T: Array, names: Names) -> tuple[str, ...]:
+    """What to keep in mind about the value."""
+    notes = []
+    exact = _named(names, unexplained(found, T) < _EXACT)
+    if exact:
+        notes.append(
+            f"recovered almost exactly: {exact}; where the observed rows determine them the "
+            "leakage is infinite, and the value is what the model resolves"
+        )
+    few = _named(names, np.array([len(np.unique(t)) <= _FEW_VALUES for t in T.T]))
+    if few and len(T) > _FEW_ROWS:
+        notes.append(
+            f"few distinct values: {few}; they have no density, so compare the value between "
+            "releases of the same variables only"
+        )
+    if found.model.frame_.dropped:
+        notes.append(
+            "some hidden variables are linear combinations of the others and were left out of the "
+            "density"
+        )
+    if len(X) < _FEW_ROWS:
+        notes.append(f"only {len(X)} rows: the value rests on the prior as much as on the data")
+    return tuple(notes)
+
+
+def _named(names: Names, chosen: Mask) -> str:
+    """The chosen names, at most five of them."""
+    some = [name for name, yes in zip(names, chosen, strict=True) if yes]
+    more = f" and {len(some) - 5} more" if len(some) > 5 else ""
+    return ", ".join(some[:5]) + more

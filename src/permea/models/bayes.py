@@ -1,0 +1,411 @@
+"""Bayesian membership mappings: estimates with their uncertainty, and the evidence for them."""
+
+import math
+from numbers import Integral, Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.linalg import eigh, solve_triangular
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from permea._parallel import batches
+from permea.models.base import Array
+from permea.models.factor import jittered_cholesky
+from permea.models.inducing import gaussian_kernel
+from permea.models.mapping import (
+    Mapping,
+    learn_best_bandwidth,
+    learn_precision_mapping,
+    scale_inputs,
+)
+from permea.models.membership import largest_count
+from permea.models.output_frame import (
+    OutputFrame,
+    one_unit,
+    unit_columns,
+    unit_directions,
+    whitening,
+)
+from permea.models.weight_posterior import Belief, Statistics, infer
+
+_CHUNK_ENTRIES = 4_000_000  # kernel values held at once
+_MOST_INDUCING = 1000  # 003 Algorithm 8, step 1
+_REACH_LEVEL = 0.95  # share of the training rows that lie within reach of the inducing points
+
+
+class Reach(NamedTuple):
+    """How far the inducing points see: 1 − k(x, a) K_aa⁻¹ k(a, x) at the training rows."""
+
+    factor: Array  #: (M, M) lower triangular factor of K_aa
+    usual: float  #: what most training rows stay below
+
+    def lost(self, kernel: Array) -> Array:
+        """0 for rows like those of the training, rising to 1 for rows far from all of them."""
+        explained = solve_triangular(self.factor, kernel.T, lower=True, check_finite=False)
+        unseen = 1 - np.einsum("ij,ij->j", explained, explained)
+        return np.asarray(np.clip((unseen - self.usual) / max(1 - self.usual, 1e-12), 0, 1))
+
+
+class BayesianMembershipMapping(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Nonlinear regression with error bars by a variational membership-mapping Bayesian model.
+
+    The outputs t of an input x are modelled as
+
+    .. math:: t_k = G(x)\,\theta_k + e_k, \qquad
+              \theta_k \sim N(\alpha_k, \Lambda^{-1}), \quad
+              e_k \sim N(0, \gamma^{-1}), \quad \gamma \sim \mathrm{Gamma}(a, b)
+
+    (003 eq. 50 to 53), where G(x) holds the kernel values of x at M inducing points and α is what a
+    membership mapping learned (003 Algorithm 1, `MembershipMapping`). Mean-field variational
+    inference (003 Algorithm 7) gives a normal posterior of every θ_k, a gamma posterior of γ, and a
+    lower bound of the evidence that no update lowers.
+
+    Parameters
+    ----------
+    max_inducing : int, float or None, default=None
+        Largest number of inducing points: a count, a share of the rows, or min(⌈N/2⌉, 1000) as in
+        003 Algorithm 8.
+    noise : {"per_output", "shared", "full"}, default="per_output"
+        "shared": one noise variance for all outputs, in their own units (003). "per_output": every
+        output has its own. "full": a full noise covariance. The latter two fit once, measure the
+        residuals, and fit again in coordinates in which the residuals have unit variance.
+    trend : {"none", "linear"}, default="none"
+        "linear" gives G(x) the principal coordinates of x beside the kernel values, so that a
+        linear relation is found whatever the scales and correlations of the inputs are. "none" is
+        003.
+    inducing : {"kmeans", "pivots"}, default="kmeans"
+    standardize : bool, default=True
+        With ``noise="shared"``: model the outputs minus their mean in units of one common standard
+        deviation. False models them as they are, which is what 003 does. The other kinds of noise
+        always standardise.
+    bandwidth : float or "auto", default=1.0
+    nu : float, default=2.1
+    kappa : float, default=0.1
+        See `MembershipMapping`.
+    prior_precision : float, default=1e-3
+        Λ = ``prior_precision`` · I (003 Algorithm 7, step 2).
+    prior_shape, prior_rate : float, default=1e-3
+        a and b of the prior of γ (step 3).
+    far : {"widen", "plain"}, default="widen"
+        Error bars of inputs far from all training rows, where every kernel value vanishes: let
+        them grow to the spread of the training outputs, or leave them at the noise level, which is
+        what (78) to (81) say.
+    tol : float, default=1e-6
+        The iteration ends when the noise precision changes by less than this share of itself.
+    max_iter : int, default=1000
+
+    Attributes
+    ----------
+    free_energy_ : ndarray
+        Negative free energy L (003 eq. 68) after each update, in nats, in the frame of the fit.
+    noise_std_ : ndarray of shape (q,)
+        Standard deviation of the noise of every output, in its own units.
+    noise_precision_ : float
+        â/b̂ in the frame of the fit.
+    effective_weights_ : float
+        Number of weights per output that the data, not the prior, determine.
+    belief_ : Belief
+        The posterior, diagonal in the eigenbasis ``basis_`` of RᵀR.
+    frame_ : OutputFrame
+        From outputs to the coordinates of the fit.
+    n_iter_ : int
+        Updates in the (last) inference.
+
+    References
+    ----------
+    Document 003, section 3, Algorithm 7, Remarks 2 and 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> X = random.uniform(-2, 2, (200, 1))
+    >>> t = np.column_stack([X[:, 0] ** 2, 100 * X[:, 0]]) + random.normal(0, [0.1, 5], (200, 2))
+    >>> model = BayesianMembershipMapping(trend="linear", bandwidth=0.25).fit(X, t)
+    >>> mean, std = model.predict([[1.0]], return_std=True)
+    >>> bool(abs(mean[0, 0] - 1) < 3 * std[0, 0]), std.round(1)
+    (True, array([[0.1, 5.1]]))
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "max_inducing": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="right"),
+            None,
+        ],
+        "noise": [StrOptions({"shared", "per_output", "full"})],
+        "trend": [StrOptions({"none", "linear"})],
+        "inducing": [StrOptions({"kmeans", "pivots"})],
+        "standardize": ["boolean"],
+        "bandwidth": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "nu": [Interval(Real, 2, None, closed="neither")],
+        "kappa": [Interval(Real, 0, None, closed="neither")],
+        "prior_precision": [Interval(Real, 0, None, closed="neither")],
+        "prior_shape": [Interval(Real, 0, None, closed="neither")],
+        "prior_rate": [Interval(Real, 0, None, closed="neither")],
+        "far": [StrOptions({"widen", "plain"})],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        *,
+        max_inducing: float | int | None = None,
+        noise: str = "per_output",
+        trend: str = "none",
+        inducing: str = "kmeans",
+        standardize: bool = True,
+        bandwidth: float | str = 1.0,
+        nu: float = 2.1,
+        kappa: float = 0.1,
+        prior_precision: float = 1e-3,
+        prior_shape: float = 1e-3,
+        prior_rate: float = 1e-3,
+        far: str = "widen",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+    ) -> None:
+        self.max_inducing = max_inducing
+        self.noise = noise
+        self.trend = trend
+        self.inducing = inducing
+        self.standardize = standardize
+        self.bandwidth = bandwidth
+        self.nu = nu
+        self.kappa = kappa
+        self.prior_precision = prior_precision
+        self.prior_shape = prior_shape
+        self.prior_rate = prior_rate
+        self.far = far
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Array, y: Array) -> Self:
+        """Infer weights and noise from inputs and outputs (003 Algorithm 7).
+
+        Parameters
+        ----------
+        X : array-like of shape (N, n)
+            Inputs, what is observed.
+        y : array-like of shape (N,) or (N, q)
+            Outputs, what is to be estimated.
+
+        Returns
+        -------
+        BayesianMembershipMapping
+            This model, fitted.
+        """
+        self._validate_params()
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
+        )
+        T = np.asarray(y, dtype=np.float64)
+        self._one_output = T.ndim == 1
+        T = T.reshape(len(T), -1)
+        self.input_mean_ = X.mean(axis=0)
+        self.frame_ = self._first_frame(T)
+        self.line_ = unit_directions(X) if self.trend == "linear" else None
+        outputs = self.frame_.enter(T)
+        slopes = self._slopes(X, outputs)
+        residuals = outputs if self.line_ is None else outputs - self.line_.enter(X) @ slopes
+        self.mapping_ = self._learn(X - self.input_mean_, residuals)
+        R = self._design_of_training(X)
+        weights = np.vstack([self.mapping_.coefficients / self.mapping_.scale, slopes])
+        self._infer(R, T, weights)
+        if self.noise != "shared":
+            mix = self._even_out_noise(R, T)
+            self._infer(R, T, weights @ mix)
+        self.signal_variance_ = np.maximum(T.var(axis=0) - self.noise_std_**2, 0)
+        return self
+
+    def _first_frame(self, T: Array) -> OutputFrame:
+        frame = {
+            "shared": lambda: one_unit(T, self.standardize),
+            "per_output": lambda: unit_columns(T),
+            "full": lambda: unit_directions(T),
+        }[self.noise]()
+        # Where no output varies there is no unit to measure them in.
+        return one_unit(T, True) if frame.mix.shape[1] == 0 else frame
+
+    def _learn(self, X: Array, T: Array) -> Mapping:
+        """Step 1 of 003 Algorithm 7: inducing points, kernel and the prior mean α."""
+        N = len(X)
+        limit = min(math.ceil(N / 2), _MOST_INDUCING)
+        if self.max_inducing is not None:
+            limit = largest_count(self.max_inducing, N)
+        parameters: dict[str, Any] = {
+            "limit": limit,
+            "kappa": self.kappa,
+            "nu": self.nu,
+            "inducing": self.inducing,
+        }
+        if self.bandwidth == "auto":
+            return learn_best_bandwidth(X, T, **parameters)
+        return learn_precision_mapping(X, T, bandwidth=float(self.bandwidth), **parameters)
+
+    def _slopes(self, X: Array, outputs: Array) -> Array:
+        """Least squares on the principal coordinates of the inputs, whose covariance is I."""
+        if self.line_ is None:
+            return np.zeros((0, outputs.shape[1]))
+        centred = outputs - outputs.mean(axis=0)
+        return np.asarray(self.line_.enter(X).T @ centred / (len(X) - 1))
+
+    def _design_of_training(self, X: Array) -> Array:
+        """R of (58), the eigenbasis of RᵀR, and how well the inducing points see the rows."""
+        points, kernel = self.mapping_.points, self._kernel(X)
+        factor = jittered_cholesky(gaussian_kernel(points, points))
+        seen = solve_triangular(factor, kernel.T, lower=True, check_finite=False)
+        unseen = np.clip(1 - np.einsum("ij,ij->j", seen, seen), 0, 1)
+        self.reach_ = Reach(factor, float(np.quantile(unseen, _REACH_LEVEL)))
+        R = self._design(X, kernel)
+        values, self.basis_ = eigh(R.T @ R, driver="evd", check_finite=False)
+        rounding = float(np.finfo(np.float64).eps) * len(values) * float(values[-1])
+        self.gram_values_ = np.where(values > rounding, values, 0.0)
+        return R
+
+    def _kernel(self, X: Array) -> Array:
+        """Kernel of unit scale between rows and the inducing points."""
+        scaled = scale_inputs(X - self.input_mean_, self.mapping_.scales)
+        return gaussian_kernel(scaled, self.mapping_.points)
+
+    def _design(self, X: Array, kernel: Array) -> Array:
+        """G(x) for every row: kernel values (21), and the principal coordinates with a trend."""
+        if self.line_ is None:
+            return self.mapping_.scale * kernel
+        return np.hstack([self.mapping_.scale * kernel, self.line_.enter(X)])
+
+    def design(self, X: Array) -> Array:
+        """R of (58) for any rows: G(x), one row for each x.
+
+        Parameters
+        ----------
+        X : ndarray of shape (m, n)
+
+        Returns
+        -------
+        ndarray of shape (m, M), or (m, M + n) with a trend
+        """
+        check_is_fitted(self, "mapping_")
+        return self._design(X, self._kernel(X))
+
+    def _infer(self, R: Array, T: Array, weights: Array) -> None:
+        """Steps 2 to 7 of 003 Algorithm 7 in the present frame, with prior mean ``weights``."""
+        prior = Belief(
+            precisions=np.full(len(self.gram_values_), float(self.prior_precision)),
+            means=self.basis_.T @ weights,
+            shape=float(self.prior_shape),
+            rate=float(self.prior_rate),
+        )
+        rows = self.statistics(R, self.frame_.enter(T))
+        self.belief_, energies = infer(rows, prior, tol=self.tol, max_iter=self.max_iter)
+        self.free_energy_, self.n_iter_ = np.array(energies), len(energies)
+        self.noise_precision_ = self.belief_.noise_precision
+        self.noise_std_ = math.sqrt(self._noise_variance()) * self.frame_.lengths
+        determined = self.noise_precision_ * self.gram_values_ / self.belief_.precisions
+        self.effective_weights_ = float(determined.sum())
+        self.residual_rows_ = max(len(T) - self.effective_weights_, 1.0)
+
+    def statistics(self, R: Array, outputs: Array) -> Statistics:
+        """What 003 Algorithms 7 and 8 need to know of outputs in the frame of the fit."""
+        cross = self.basis_.T @ (R.T @ outputs)
+        cross[self.gram_values_ == 0] = 0  # nothing but rounding error in these directions
+        energy = float(np.einsum("ij,ij->", outputs, outputs))
+        return Statistics(self.gram_values_, cross, energy, len(outputs))
+
+    def _noise_variance(self) -> float:
+        """Expectation of 1/γ, with the mode in place of it where a ≤ 1 leaves none."""
+        shape = self.belief_.shape
+        return self.belief_.rate / (shape - 1 if shape > 1.5 else shape + 1)
+
+    def _even_out_noise(self, R: Array, T: Array) -> Array:
+        """Change to a frame in which the residuals have unit variance; gives the change."""
+        residuals = self.frame_.enter(T) - R @ (self.basis_ @ self.belief_.means)
+        q = residuals.shape[1]
+        if self.noise == "full" and self.residual_rows_ <= q:
+            raise ValueError(
+                f"A full noise covariance of {q} outputs needs more than {q} rows beyond those "
+                f"that determine the weights, and there are {self.residual_rows_:.0f}. Use "
+                "noise='per_output' or give more rows."
+            )
+        covariance = residuals.T @ residuals / self.residual_rows_
+        floor = float(np.finfo(np.float64).eps) * len(T)  # the outputs have variance one here
+        if self.noise == "per_output":
+            covariance = np.diag(np.diag(covariance))
+        mix, unmix, log_det = whitening(covariance, floor)
+        self.frame_ = self.frame_.then(mix, unmix, log_det)
+        return mix
+
+    def predict(self, X: Array, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Estimate the outputs of new inputs (003 Remark 3).
+
+        Parameters
+        ----------
+        X : array-like of shape (m, n)
+            Inputs.
+        return_std : bool
+            Give the standard deviation of every estimate as well, noise included: about two out of
+            three true outputs lie within one of them.
+
+        Returns
+        -------
+        ndarray of shape (m,) or (m, q)
+            Estimates. Far from all training inputs they tend to the mean of the training outputs,
+            or to the trend.
+        ndarray of the same shape
+            Standard deviations, if asked for.
+        """
+        check_is_fitted(self, "belief_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        weights = self.basis_ @ self.belief_.means
+        mean: Array = np.empty((len(X), self.frame_.unmix.shape[1]))
+        std: Array | None = np.empty_like(mean) if return_std else None
+        size = max(_CHUNK_ENTRIES // max(len(self.mapping_.points), 1), 1)
+        for part in batches(len(X), size):
+            kernel = self._kernel(X[part])
+            R = self._design(X[part], kernel)
+            mean[part] = self.frame_.leave(R @ weights)
+            if std is not None:
+                std[part] = self._deviations(R, kernel)
+        first = (..., 0) if self._one_output else (...,)
+        return mean[first] if std is None else (mean[first], std[first])
+
+    def _deviations(self, R: Array, kernel: Array) -> Array:
+        """Standard deviations of the estimates at rows with this G(x)."""
+        turned = R @ self.basis_
+        weight_variance = np.einsum("ij,ij,j->i", turned, turned, 1 / self.belief_.precisions)
+        common = (weight_variance + self._noise_variance())[:, None]
+        variances = common * self.frame_.lengths**2
+        if self.far == "widen":
+            variances += self.reach_.lost(kernel)[:, None] * self.signal_variance_
+        return np.asarray(np.sqrt(variances))
+
+    @property
+    def inducing_points_(self) -> Array:
+        """The inducing points in the units of the inputs."""
+        check_is_fitted(self, "mapping_")
+        return np.asarray(self.mapping_.inducing_inputs() + self.input_mean_)
+
+    @property
+    def weights_(self) -> Array:
+        """Posterior means m̂ of the weights (003 eq. 75), for outputs minus ``frame_.offset``."""
+        check_is_fitted(self, "belief_")
+        return np.asarray(self.basis_ @ self.belief_.means @ self.frame_.unmix)
+
+    @property
+    def weight_covariance_(self) -> Array:
+        """Posterior covariance Λ̂⁻¹ of the weights (003 eq. 74), common to all outputs.
+
+        It belongs to the frame of the fit; times the squares of ``frame_.lengths`` it is that of
+        the outputs in their own units.
+        """
+        check_is_fitted(self, "belief_")
+        return np.asarray((self.basis_ / self.belief_.precisions) @ self.basis_.T)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
