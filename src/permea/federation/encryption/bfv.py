@@ -37,6 +37,24 @@ def plan(
     return None
 
 
+def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int) -> str:
+    """Name of the circuit that answers ``n_queries`` soonest; "auto" counts full batches instead.
+
+    Examples
+    --------
+    >>> fastest_circuit(10, 2, 12, n_queries=4), fastest_circuit(10, 2, 12, n_queries=4000)
+    ('thermometer', 'pairs')
+    """
+    found = {name: plan(kind, n_parties, n_classes, bits) for name, kind in CIRCUITS.items()}
+    work = {
+        name: cost(layout, chosen.n_primes) * layout.batch * -(-n_queries // layout.batch)
+        for name, (layout, chosen) in ((n, p) for n, p in found.items() if p is not None)
+    }
+    if not work:
+        raise EncryptionError(f"{n_parties} × {n_classes} × {bits} bits fit into no circuit")
+    return min(work, key=work.__getitem__)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BFV(Scheme):
     """Encrypted arg min with BFV at 128-bit security.
