@@ -1,16 +1,27 @@
 """What leaks, what explains, what transfers: information theoretic measures in nats (003)."""
 
+from permea.information.attack import AdversaryReport, simulate_attack
 from permea.information.entropy import Entropy, differential_entropy
+from permea.information.interpreter import Estimate, Explanation, Interpreter
 from permea.information.leakage import InformationLeakage, LeakageWarning, information_leakage
+from permea.information.measures import interpretability, privacy_leakage, transferability
 from permea.information.mutual import MutualInformation
 from permea.information.neighbours import neighbour_information
 
 __all__ = [
+    "AdversaryReport",
     "Entropy",
+    "Estimate",
+    "Explanation",
     "InformationLeakage",
+    "Interpreter",
     "LeakageWarning",
     "MutualInformation",
     "differential_entropy",
     "information_leakage",
+    "interpretability",
     "neighbour_information",
+    "privacy_leakage",
+    "simulate_attack",
+    "transferability",
 ]

@@ -50,8 +50,8 @@ def differential_entropy(T: Array, method: str = "auto", *, random_state: int = 
         Samples.
     method : {"auto", "neighbours", "copula", "gaussian"}
         "neighbours" is the estimator of Kozachenko and Leonenko on whitened samples: no
-        assumption, but biased in many dimensions. "copula" takes every margin by neighbours and
-        the dependence as that of a Gaussian copula. "gaussian" is the entropy of a normal
+        assumption, but biased in many dimensions. "copula" takes every principal
+        coordinate by neighbours and their dependence as that of a Gaussian copula. "gaussian" is the entropy of a normal
         distribution with the same covariance: never too small in the limit. "auto" is
         "neighbours" for up to three variables and "copula" beyond.
     random_state : int
@@ -134,10 +134,15 @@ def _neighbours(T: Array) -> float:
 
 
 def _copula(T: Array) -> float:
-    """Sum of the entropies of the margins, minus the dependence of a Gaussian copula."""
+    """Entropies of the principal coordinates, minus the dependence of their Gaussian copula.
+
+    Without whitening first, strong correlations would leave a determinant near zero to estimate.
+    """
     N, q = T.shape
-    margins = math.fsum(_neighbours(T[:, [k]]) for k in range(q))
-    scores = ndtri(rankdata(T, axis=0) / (N + 1))
+    frame = unit_directions(T)
+    white = frame.enter(T)
+    margins = math.fsum(_neighbours(white[:, [k]]) for k in range(q)) - frame.log_det
+    scores = ndtri(rankdata(white, axis=0) / (N + 1))
     _, log_det = np.linalg.slogdet(np.atleast_2d(np.corrcoef(scores, rowvar=False)))
     dependence = -0.5 * (float(log_det) - log_det_bias(N - 1, q) + q * log_det_bias(N - 1, 1))
     return float(margins - dependence)

@@ -11,6 +11,7 @@ t, which is at the same time the adversary that recovers t.
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,6 +112,8 @@ def information_leakage(
     *,
     noise: str = "auto",
     model: BayesianMembershipMapping | None = None,
+    constants: str = "drop",
+    names: Sequence[str] | None = None,
     max_samples: int | None = None,
     entropy: str = "auto",
     n_bootstrap: int = 0,
@@ -144,6 +147,11 @@ def information_leakage(
         Model to use; its own ``noise`` counts. By default bandwidths and a linear trend are tried
         and the one with the largest bound, less the number of weights per row, is kept.
         ``BayesianMembershipMapping(noise="shared", standardize=False)`` is Algorithm 8 as written.
+    constants : {"drop", "keep"}
+        Hidden variables that never vary: leave them out, or keep them as 003 does, which makes
+        sense with ``noise="shared"`` only.
+    names : sequence of str, optional
+        Names of the hidden variables; those of a data frame by default.
     max_samples : int, optional
         Use so many rows at most, drawn at random.
     entropy : {"auto", "neighbours", "copula", "gaussian"}
@@ -183,12 +191,17 @@ def information_leakage(
     >>> mean.shape, std.shape
     ((1000, 10), (1000, 10))
     """
-    X, T, names = _checked(observed, hidden, noise)
+    X, T = _checked(observed, hidden, noise)
+    names = column_names(hidden, "hidden") if names is None else tuple(names)
+    if len(names) != T.shape[1]:
+        raise ValueError(f"{len(names)} names were given for {T.shape[1]} hidden variables.")
     random = np.random.default_rng(random_state)
     if max_samples is not None and max_samples < len(X):
         rows = random.permutation(len(X))[:max_samples]
         X, T = X[rows], T[rows]
-    T, names, notes = _without_constants(T, names)
+    notes: tuple[str, ...] = ()
+    if constants == "drop":
+        T, names, notes = _without_constants(T, names)
     found = best_bound([clone(model)] if model else candidates(X, T, noise), X, T)
     notes += _notes(found, X, T, names)
     for note in notes:
@@ -210,7 +223,7 @@ def information_leakage(
     )
 
 
-def _checked(observed: ArrayLike, hidden: ArrayLike, noise: str) -> tuple[Array, Array, Names]:
+def _checked(observed: ArrayLike, hidden: ArrayLike, noise: str) -> tuple[Array, Array]:
     if noise not in NOISES:
         raise ValueError(f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
     X, T = table(observed, "observed"), table(hidden, "hidden")
@@ -220,7 +233,7 @@ def _checked(observed: ArrayLike, hidden: ArrayLike, noise: str) -> tuple[Array,
             f"Leakage cannot be estimated from {len(X)} rows: give at least {_FEWEST_ROWS}, "
             "and better some hundreds."
         )
-    return X, T, column_names(hidden, "hidden")
+    return X, T
 
 
 def _without_constants(T: Array, names: Names) -> tuple[Array, Names, tuple[str, ...]]:
