@@ -119,7 +119,7 @@ def align(source_directions: Array, n_source: int, Y: Array) -> Alignment:
     source_directions : ndarray of shape (n, p_sr)
         V⁺ˢʳ of the source artefact.
     n_source : int
-        Number of features p_sr of the source.
+        Number of features p_sr of the source; −1 never equals p_tg and forces the subspace.
     Y : ndarray of shape (N, p_tg)
         All target rows, labelled or not.
 

@@ -128,8 +128,8 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             This artefact, fitted.
         """
         self._validate_params()
-        classifier = self._unfitted(np.asarray(X).shape[-1])
         rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        classifier = self._unfitted(rows.shape[1])
         check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
         if len(classes) < 2 and not classifier.allow_single_class:
@@ -193,15 +193,18 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def distances(self, X: ArrayLike) -> Array:
         """Distance of each row of the source space to each class, shape (m, C)."""
-        return np.asarray(self.classifier_.distances(self._checked(X)))
+        rows = self._checked(X)
+        return np.asarray(self.classifier_.distances(rows))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Class of each row of the source space."""
-        return np.asarray(self.classifier_.predict(self._checked(X)))
+        rows = self._checked(X)
+        return np.asarray(self.classifier_.predict(rows))
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Class-matching scores divided by their sum (not calibrated)."""
-        return np.asarray(self.classifier_.predict_proba(self._checked(X)))
+        rows = self._checked(X)
+        return np.asarray(self.classifier_.predict_proba(rows))
 
     def _checked(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "classifier_")

@@ -15,7 +15,7 @@ from permea._parallel import batches
 from permea.compose.classifier import matching_scores
 from permea.models import KernelAffineHullMachine, MembershipAutoencoder
 from permea.models.base import Array, Indices
-from permea.transfer.alignment import align
+from permea.transfer.alignment import Alignment, align
 from permea.transfer.centers import fit_centers
 from permea.transfer.decision import FittedMethod, Parts
 from permea.transfer.learner import Learner
@@ -24,6 +24,7 @@ from permea.transfer.source2target import fit_source2target
 from permea.transfer.task import AlignedSource, Iteration, Task, number_labels
 
 METHODS: dict[str, Any] = {"centers": fit_centers, "source2target": fit_source2target}
+DEFAULT_METHOD = "source2target"
 _BATCH = 2048  # queries that are answered together
 
 
@@ -41,6 +42,10 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method : {"centers", "source2target"}, default="source2target"
         "centers": 000 Algorithm 7, class centres align source and target. "source2target": 001
         eq. (1.82)-(1.87), a mapping learned from source to target.
+    alignment : {"auto", "identity", "subspace"}, default="auto"
+        How target rows reach the space of the source. "identity": the features are the same.
+        "subspace": through the latent directions of both sides (001 eq. 1.79). "auto": the former
+        for equal numbers of features, else the latter.
     model : estimator with fit, reconstruct and distance, default=None
         Family of the target classifier: the unfitted first layer. None takes the family of the
         method's document.
@@ -97,6 +102,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "method": [StrOptions(set(METHODS))],
+        "alignment": [StrOptions({"auto", "identity", "subspace"})],
         "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
         "dimensions": ["array-like", None],
         "n_layers": [Interval(Integral, 1, None, closed="left")],
@@ -109,7 +115,8 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         source: SourceModel,
         *,
-        method: str = "source2target",
+        method: str = DEFAULT_METHOD,
+        alignment: str = "auto",
         model: Any = None,
         dimensions: tuple[int, ...] | None = None,
         n_layers: int = 5,
@@ -120,6 +127,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.source = source
         self.method = method
+        self.alignment = alignment
         self.model = model
         self.dimensions = dimensions
         self.n_layers = n_layers
@@ -194,7 +202,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, rows: Array, numbers: Indices, classes: NDArray[Any], truth: ArrayLike | None
     ) -> Task:
         source = self.source
-        alignment = align(source.directions_, source.n_features_in_, rows)
+        alignment = self._alignment(rows)
         if not np.any(numbers >= 0) and not alignment.is_identity:
             raise ValueError(
                 "No target row has a label, and source and target have different features: nothing "
@@ -207,6 +215,17 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_consistent_length(rows, truth)
             known = _numbered_truth(truth, classes)
         return Task(rows, numbers, len(classes), aligned, known)
+
+    def _alignment(self, rows: Array) -> Alignment:
+        source = self.source
+        if self.alignment == "subspace":
+            return align(source.directions_, -1, rows)
+        if self.alignment == "identity" and rows.shape[1] != source.n_features_in_:
+            raise ValueError(
+                f"The target has {rows.shape[1]} features and the source {source.n_features_in_}: "
+                'they cannot be the same. Use alignment="subspace".'
+            )
+        return align(source.directions_, source.n_features_in_, rows)
 
     def _learner(self, task: Task) -> Learner:
         own = {
