@@ -7,11 +7,10 @@ the circuit that is fastest for its cases. The whole grid takes about half an ho
 ``--parties``, ``--classes`` and ``--bits`` choose a part of it, ``--cases`` their number.
 """
 
-import argparse
 import itertools
 
 import numpy as np
-from common import seconds, table
+from common import options_of, seconds, size, table
 
 from permea.federation.encryption import get_scheme, infinity_code, plain_labels
 from permea.federation.encryption.bfv import fastest_circuit
@@ -30,11 +29,13 @@ def cases(generator, n_parties, n_cases, n_classes, bits):
     return codes
 
 
-def measure(n_parties, n_classes, bits, n_cases, jobs):
-    size = {"n_parties": n_parties, "n_classes": n_classes, "bits": bits}
-    circuit = fastest_circuit(*size.values(), n_cases)
-    scheme = get_scheme("bfv")(**size, circuit=circuit, n_jobs=jobs)
-    codes = cases(np.random.default_rng(list(size.values())), n_parties, n_cases, n_classes, bits)
+def measure(n_parties, n_classes, bits, n_cases, jobs, seed):
+    circuit = fastest_circuit(n_parties, n_classes, bits, n_cases)
+    scheme = get_scheme("bfv")(
+        n_parties=n_parties, n_classes=n_classes, bits=bits, circuit=circuit, n_jobs=jobs
+    )
+    random = np.random.default_rng([n_parties, n_classes, bits, seed])
+    codes = cases(random, n_parties, n_cases, n_classes, bits)
     keys = scheme.keygen()
     sent = [scheme.encrypt(keys.public, row, i) for i, row in enumerate(codes)]
     took, result = seconds(lambda: scheme.aggregate(keys.evaluation, sent))
@@ -47,15 +48,15 @@ def measure(n_parties, n_classes, bits, n_cases, jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parties", nargs="+", type=int, default=[2, 3, 5, 10])
-    parser.add_argument("--classes", nargs="+", type=int, default=[2, 10, 25])
-    parser.add_argument("--bits", nargs="+", type=int, default=[8, 12])
-    parser.add_argument("--cases", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser = options_of(__doc__)
+    parser.add_argument("--parties", nargs="+", type=int, default=size([2, 3, 5, 10], [2]))
+    parser.add_argument("--classes", nargs="+", type=int, default=size([2, 10, 25], [2, 3]))
+    parser.add_argument("--bits", nargs="+", type=int, default=size([8, 12], [4]))
+    parser.add_argument("--cases", type=int, default=size(200, 24))
+    parser.add_argument("--jobs", type=int, default=size(2, 1))
     chosen = parser.parse_args()
     grid = itertools.product(chosen.bits, chosen.parties, chosen.classes)
-    rows = [measure(p, c, bits, chosen.cases, chosen.jobs) for bits, p, c in grid]
+    rows = [measure(p, c, bits, chosen.cases, chosen.jobs, chosen.seed) for bits, p, c in grid]
     table(["parties", "classes", "bits", "circuit", "batches", "cases", "of them ties", "equal",
            "evaluate, s"], [row for row, _ in rows])  # fmt: skip
     if not all(right for _, right in rows):

@@ -1,16 +1,14 @@
 """Encrypted arg min: key generation, encryption, evaluation, decryption, sizes, queries per minute.
 
-Run ``python benchmarks/encrypted_speed.py`` (two processes; about 15 minutes), or choose settings:
+Run ``python benchmarks/encrypted_speed.py`` (two processes; some minutes), or choose settings:
 ``python benchmarks/encrypted_speed.py --settings 3x10x8 100x10x8 --jobs 2``. ``--accuracy`` shows
 what quantisation costs on digits instead (plain arithmetic, seconds). A setting is
 parties × classes × bits, with an optional circuit: ``3x10x12:thermometer``. Every row asks one full
 batch of queries, checks all labels against the plain arg min, and fails when one differs.
 """
 
-import argparse
-
 import numpy as np
-from common import peak_memory, seconds, table
+from common import options_of, peak_memory, seconds, size, table
 from sklearn.datasets import load_digits
 from sklearn.metrics import pairwise_distances
 
@@ -47,17 +45,17 @@ HEADER = [
 
 
 def make(setting, jobs):
-    size, _, circuit = setting.partition(":")
-    parties, classes, bits = (int(x) for x in size.split("x"))
+    numbers, _, circuit = setting.partition(":")
+    parties, classes, bits = (int(x) for x in numbers.split("x"))
     return get_scheme("bfv")(
         n_parties=parties, n_classes=classes, bits=bits, circuit=circuit or "auto", n_jobs=jobs
     )
 
 
-def measure(setting, jobs):
+def measure(setting, jobs, seed=0):
     scheme = make(setting, jobs)
     shape = (scheme.n_parties, scheme.batch, scheme.n_classes)
-    codes = np.random.default_rng(0).integers(0, infinity_code(scheme.bits) + 1, shape)
+    codes = np.random.default_rng(seed).integers(0, infinity_code(scheme.bits) + 1, shape)
     keygen, keys = seconds(scheme.keygen)
     encrypt, answers = seconds(
         lambda: [scheme.encrypt(keys.public, row, i) for i, row in enumerate(codes)]
@@ -114,9 +112,9 @@ def accuracy():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settings", nargs="+", default=SETTINGS)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser = options_of(__doc__)
+    parser.add_argument("--settings", nargs="+", default=size(SETTINGS, ["2x2x4"]))
+    parser.add_argument("--jobs", type=int, default=size(2, 1))
     parser.add_argument("--accuracy", action="store_true")
     options = parser.parse_args()
     if options.accuracy:
@@ -124,7 +122,7 @@ def main():
         return
     measure("2x2x4", options.jobs)  # starts the worker processes
     print(f"One full batch per row, {options.jobs} processes.\n")
-    table(HEADER, [measure(setting, options.jobs) for setting in options.settings])
+    table(HEADER, [measure(setting, options.jobs, options.seed) for setting in options.settings])
 
 
 if __name__ == "__main__":

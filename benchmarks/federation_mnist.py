@@ -10,11 +10,10 @@ Options: ``--epsilon 16 8 4 …`` (the first is used for scenario 3), ``--partie
 ``--scenarios 1 2 3``.
 """
 
-import argparse
 import warnings
 
 import numpy as np
-from common import mnist, seconds, table
+from common import mnist, options_of, seconds, size, table
 
 from permea import KAHMClassifier
 from permea.federation import Federation, Party
@@ -95,13 +94,15 @@ def by_parties(data, epsilon, numbers, central, random):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options_of(__doc__.splitlines()[0])
     parser.add_argument("--epsilon", type=float, nargs="+", default=[16.0])
-    parser.add_argument("--parties", type=int, nargs="+", default=[2, 5, 10, 20, 50, 100])
+    parser.add_argument(
+        "--parties", type=int, nargs="+", default=size([2, 5, 10, 20, 50, 100], [2])
+    )
     parser.add_argument("--scenarios", type=int, nargs="+", default=[1, 2, 3])
     chosen = parser.parse_args()
     data = X, y, T, t = mnist()
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(chosen.seed)
     central = {epsilon: train(X, y, epsilon).score(T, t) for epsilon in chosen.epsilon}
     for scenario in (1, 2):
         if scenario in chosen.scenarios:

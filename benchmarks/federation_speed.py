@@ -3,15 +3,15 @@
 (a) In one process: `Federation.distances` beside a plain loop over the same models. (b) Over
 Flower's local simulation, with the apps of the deployment: 1000 queries in one batch; the time is
 that of the answer, without the start of the simulation. Bytes are those of the messages' contents,
-both ways. Digits of scikit-learn, ε = 16 per pixel. Option: ``--repeats N``.
+both ways. Digits of scikit-learn, ε = 16 per pixel. Option: ``--repeats N``. A quick run leaves
+(b) out.
 """
 
-import argparse
 import logging
 import warnings
 
 import numpy as np
-from common import seconds, table
+from common import options_of, seconds, size, table
 from sklearn.datasets import load_digits
 
 from permea import KAHMClassifier
@@ -19,7 +19,7 @@ from permea.federation import Federation, Party
 from permea.privacy import Privacy
 
 warnings.simplefilter("ignore")
-QUERIES = 1000
+QUERIES = size(1000, 100)
 
 
 def parties_of(X, y, number):
@@ -42,7 +42,7 @@ def loop(models, queries, classes):
 
 def overhead(X, y, queries, repeats):
     rows = []
-    for number in (2, 10, 50):
+    for number in size((2, 10, 50), (2,)):
         parties, models = parties_of(X, y, number)
         fed = Federation(parties)
         same = np.array_equal(fed.distances(queries), loop(models, queries, fed.classes_))
@@ -84,14 +84,15 @@ def over_flower(X, y, queries):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = options_of(__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=size(5, 1))
     chosen = parser.parse_args()
     X, y = load_digits(return_X_y=True)
     X = X / 16
     queries = X[-QUERIES:]
     overhead(X, y, queries, chosen.repeats)
-    over_flower(X, y, queries)
+    if not chosen.quick:
+        over_flower(X, y, queries)
 
 
 if __name__ == "__main__":
