@@ -1,6 +1,7 @@
 # Every target sets up what it needs; nothing is expected but Python 3.11+ and make.
 PY := .venv/bin/python
 READY := .venv/.ready
+PEERS := .venv-peers/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
@@ -24,11 +25,17 @@ test: $(READY)  ## lint, types and the fast tests (under 15 minutes on two cores
 	@.venv/bin/mypy
 	@OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
-test-slow: $(READY)  ## the tests that need real data or long statistics
-	@$(PY) -m pytest -m slow
+$(PEERS): $(READY) pyproject.toml
+	@echo "creating .venv-peers with the libraries that we compare with (once; some gigabytes)"
+	@rm -rf .venv-peers && $(PY) -m venv .venv-peers
+	@.venv-peers/bin/pip --disable-pip-version-check -qq install -e '.[dev,peers]'
+	@touch $(PEERS)
 
-bench: $(READY)  ## the benchmarks, one after the other (hours for the full set)
-	@$(PY) -m benchmarks run --all
+test-slow: $(PEERS)  ## the tests that need real data, long statistics or other libraries
+	@.venv-peers/bin/python -m pytest -m slow
+
+bench: $(PEERS)  ## the benchmarks, one after the other (hours for the full set)
+	@.venv-peers/bin/python -m benchmarks run --all
 
 docs: $(READY)  ## build the documentation, warnings are errors
 	@$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
@@ -49,4 +56,4 @@ lock:  ## refresh requirements.lock from pyproject.toml
 	@rm -rf .venv-lock
 
 clean:  ## remove the environment and everything that was generated
-	@rm -rf .venv docs/_build docs/auto_gallery build dist .pytest_cache .mypy_cache .ruff_cache
+	@rm -rf .venv .venv-peers docs/_build docs/auto_gallery build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,7 @@
-"""The attacks agree with those of the Adversarial Robustness Toolbox on the same model and rows."""
+"""The attacks agree with those of the Adversarial Robustness Toolbox on the same model and rows.
+
+``make test-slow`` installs the toolbox (extra ``peers``); elsewhere these tests are left out.
+"""
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from permea import audit
 from permea.audit import suite
 
 pytestmark = pytest.mark.slow
+pytest.importorskip("art", reason="needs the extra peers: pip install 'permea[peers]'")
 
 
 @pytest.fixture(scope="module")
