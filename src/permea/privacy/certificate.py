@@ -150,7 +150,7 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = ["Privacy certificate", f"  {self._verdict()}"]
-        for name, text in self._entries():
+        for name, text in self.entries():
             wrapped = textwrap.wrap(text, 78) or [""]
             lines.append(f"  {name:<15}{wrapped[0]}")
             lines += [f"  {'':<15}{more}" for more in wrapped[1:]]
@@ -162,7 +162,8 @@ class Certificate:
             return f"PRIVATE: {self.privacy.describe()}{weak}"
         return "not private: " + "; ".join(self.reasons_not_private)
 
-    def _entries(self) -> list[tuple[str, str]]:
+    def entries(self) -> list[tuple[str, str]]:
+        """What the certificate says, as pairs of a heading and a text."""
         unit = self.privacy.unit
         entries = [
             ("promise", self.privacy.describe()),

@@ -186,7 +186,7 @@ def _promise(report: Report) -> str:
 
 def _certificate(certificate: Certificate) -> str:
     lines = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in certificate._entries()
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in certificate.entries()
     )
     return f"<dl>{lines}</dl>"
 
