@@ -21,7 +21,7 @@ from permea.federation import ConsentError, Federation, Party
     panel=TOGETHER,
     examples=[
         "permea federate north.permea south.permea --queries new.csv -o out.csv",
-        "permea federate --config federation.toml --queries new.csv -o out.csv",
+        "permea federate --engine flower --config federation.toml --queries new.csv",
     ],
 )
 def federate(
@@ -42,6 +42,10 @@ def federate(
     disjoint: Annotated[
         bool, typer.Option("--disjoint", help="No record lies with two parties.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="embedded (MODELS here) or flower (--config); follows from the others."),
+    ] = None,
 ) -> None:
     """Label rows by the distances of several parties: the nearest class over all of them wins.
 
@@ -50,6 +54,13 @@ def federate(
     """
     if (config is None) == (not models):
         raise CommandError("Give model files, or --config federation.toml.", ExitCode.USAGE)
+    fitting = "embedded" if config is None else "flower"
+    if engine not in (None, fitting):
+        raise CommandError(
+            f"--engine {engine} does not go with these arguments: embedded takes model files, "
+            "flower takes --config federation.toml.",
+            ExitCode.USAGE,
+        )
     if queries is None:
         if config is None:
             raise CommandError("What is to be labelled? Give --queries FILE.", ExitCode.USAGE)
