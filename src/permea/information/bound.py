@@ -6,7 +6,6 @@ of the hidden variables adds log|det W|, and log|det W| itself, when W was estim
 is too large by a known amount that is taken off.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -142,4 +141,4 @@ def bootstrap_interval(
 
 def unexplained(found: Bound, T: Array) -> Array:
     """Share of the variance of every hidden variable that its noise makes up."""
-    return np.asarray(found.model.noise_std_**2 / np.maximum(T.var(axis=0), math.ulp(0.0)))
+    return np.asarray(found.model.noise_std_**2 / np.maximum(T.var(axis=0), 1e-200))

@@ -50,8 +50,9 @@ def differential_entropy(T: Array, method: str = "auto", *, random_state: int = 
         Samples.
     method : {"auto", "neighbours", "copula", "gaussian"}
         "neighbours" is the estimator of Kozachenko and Leonenko on whitened samples: no
-        assumption, but biased in many dimensions. "copula" takes every principal
-        coordinate by neighbours and their dependence as that of a Gaussian copula. "gaussian" is the entropy of a normal
+        assumption, but biased in many dimensions. "copula" takes every principal coordinate by
+        neighbours and their dependence as that of a Gaussian copula. "gaussian" is the entropy of
+        a normal
         distribution with the same covariance: never too small in the limit. "auto" is
         "neighbours" for up to three variables and "copula" beyond.
     random_state : int
