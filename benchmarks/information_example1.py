@@ -7,7 +7,7 @@ no trend, kernel of 003 eq. 14); "default" is `information_leakage(x, t)`. ``--f
 
 import numpy as np
 from common import options_of, size, table
-from information_cases import example_1
+from information_gaussian import example_1
 
 from permea.information import information_leakage
 from permea.information.measures import document_model

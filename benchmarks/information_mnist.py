@@ -11,7 +11,7 @@ import time
 import warnings
 
 import numpy as np
-from common import load, mnist, options_of, size, table
+from common import mnist, options_of, size, table
 
 from permea.report.trade_off import trade_off
 

@@ -12,7 +12,7 @@ interval. Libraries that are not installed are named and left out (extra ``peers
 """
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import tempfile
 import time
@@ -34,6 +34,14 @@ DELTA = 1e-5
 EPOCHS = size(15, 2)
 ATTACKS = ("loss", "confidence", "entropy", "correctness")
 LARGE = 200  # columns from which on some peers take hours
+
+
+def available(name):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 class DPSGD(ClassifierMixin, BaseEstimator):
@@ -162,7 +170,7 @@ def ours(epsilon, classes, image):
 
 
 def peers(epsilon, classes, n_columns, image):
-    if importlib.util.find_spec("diffprivlib"):
+    if available("diffprivlib"):
         from diffprivlib import models
 
         norm = float(np.sqrt(n_columns))
@@ -177,11 +185,11 @@ def peers(epsilon, classes, n_columns, image):
                 epsilon=epsilon, bounds=(0, 1), classes=list(classes), n_estimators=10
             ),
         )
-    if importlib.util.find_spec("opacus"):
+    if available("opacus"):
         yield "Opacus: linear", DPSGD(epsilon)
         if image:
             yield "Opacus: convolutional", DPSGD(epsilon, network=True)
-    if importlib.util.find_spec("DataSynthesizer") and n_columns < size(LARGE, 0):
+    if available("DataSynthesizer") and n_columns < size(LARGE, 0):
         yield "PrivBayes, forest", OnSynthetic(lambda X, y: privbayes(X, y, epsilon))
 
 
@@ -232,8 +240,10 @@ def main():
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     for name in ("diffprivlib", "opacus", "DataSynthesizer"):
-        if importlib.util.find_spec(name) is None:
-            print(f"{name} is not installed here: its rows are missing below.")
+        if not available(name):
+            print(
+                f"{name} is not installed here (or does not work with these versions): its rows are missing below."
+            )
     for name, X, y, image in problems():
         wanted = options.tables or size([name], ["breast"])
         if not any(wish.lower() in name.lower() for wish in wanted):
