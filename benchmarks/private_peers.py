@@ -241,9 +241,7 @@ def main():
     warnings.filterwarnings("ignore")
     for name in ("diffprivlib", "opacus", "DataSynthesizer"):
         if not available(name):
-            print(
-                f"{name} is not installed here (or does not work with these versions): its rows are missing below."
-            )
+            print(f"{name} is not installed here or does not import: its rows are missing.")
     for name, X, y, image in problems():
         wanted = options.tables or size([name], ["breast"])
         if not any(wish.lower() in name.lower() for wish in wanted):
