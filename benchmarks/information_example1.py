@@ -29,10 +29,10 @@ def main():
         default = np.array([information_leakage(x, t).value for x, t in draws])
         estimates.append(literal.mean())
         errors.append(literal.std(ddof=1) / np.sqrt(len(literal)))
-        rows.append(
-            [level, f"{case.leakage:.3f}", *(f"{values.mean():.3f} ({values.mean() - case.leakage:+.3f})"
-                                             for values in (literal, default))]
-        )  # fmt: skip
+        both = [
+            f"{one.mean():.3f} ({one.mean() - case.leakage:+.3f})" for one in (literal, default)
+        ]
+        rows.append([level, f"{case.leakage:.3f}", *both])
     table(["σ", "theory", "003 (error)", "default (error)"], rows)
     if options.figure:
         from permea.report.information import plot_estimates

@@ -112,7 +112,7 @@ def curves(n_rows=1000):
     return [
         curve("hidden t = sin 3x + noise", lambda x: np.sin(3 * x), 0.2, n_rows),
         curve("hidden t = x² + noise", lambda x: x**2, 0.2, n_rows),
-        curve("hidden t = |x| + noise", np.abs, 0.1, n_rows),
+        curve("hidden t = abs x + noise", np.abs, 0.1, n_rows),
         curve("observed x = tanh 2t + noise", lambda t: np.tanh(2 * t), 0.2, n_rows, "input"),
         curve("observed x = t³ + noise", lambda t: t**3, 0.5, n_rows, "input"),
     ]

@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--samples", type=int, default=size(5000, 300))
     options = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
-    X, y, T, t = mnist(np.float64, rows=options.source)
+    X, y, T, t = mnist(np.float32, rows=options.source)
     X_target, y_target, X_test, y_test = target_split(T, t, options.seed)
     points, rows = [], []
     for epsilon in options.epsilons:

@@ -5,6 +5,8 @@ written; "default" searches over trends and bandwidths. Memory is the growth of 
 matrices of M × M would take 6.3 GB.
 """
 
+import warnings
+
 import numpy as np
 from common import mnist, options_of, peak_memory, seconds, size, table
 
@@ -15,6 +17,7 @@ from permea.information.measures import document_model
 
 def main():
     options = options_of(__doc__).parse_args()
+    warnings.simplefilter("ignore", UserWarning)
     X, _, _, _ = mnist(np.float64, rows=size(5000, 300))
     privacy = Privacy(epsilon=1, delta=1e-5, domain=(0, 1))
     noised = release(X, privacy, random_state=options.seed).data

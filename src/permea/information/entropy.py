@@ -52,8 +52,7 @@ def differential_entropy(T: Array, method: str = "auto", *, random_state: int = 
         "neighbours" is the estimator of Kozachenko and Leonenko on whitened samples: no
         assumption, but biased in many dimensions. "copula" takes every principal coordinate by
         neighbours and their dependence as that of a Gaussian copula. "gaussian" is the entropy of
-        a normal
-        distribution with the same covariance: never too small in the limit. "auto" is
+        a normal distribution with the same covariance: never too small in the limit. "auto" is
         "neighbours" for up to three variables and "copula" beyond.
     random_state : int
         Rounded columns (whose values repeat) are spread evenly over their rounding interval first;

@@ -246,7 +246,7 @@ def _without_constants(T: Array, names: Names) -> tuple[Array, Names, tuple[str,
             "No hidden variable varies over the rows, so there is nothing that could leak. Check "
             "that the right columns are given as hidden."
         )
-    constant = ", ".join(name for name, kept in zip(names, varies, strict=True) if not kept)
+    constant = _named(names, ~varies)
     kept_names = tuple(name for name, kept in zip(names, varies, strict=True) if kept)
     return T[:, varies], kept_names, (f"never varies, left out: {constant}",)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_array
 
 from permea._progress import progress
 from permea.information import (
@@ -224,7 +225,7 @@ def trade_off(
     ['epsilon', 'privacy_leakage', 'interpretability']
     """
     owner = _Owner(
-        rows=table(X_source, "X_source"),
+        rows=check_array(X_source, dtype=[np.float64, np.float32], input_name="X_source"),
         labels=np.asarray(y_source),
         private=None if private is None else table(private, "private"),
         parameters=_parameters(interpretable, y_source),
