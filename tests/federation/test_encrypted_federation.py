@@ -1,6 +1,7 @@
 """Encrypted federation: same labels, and each role sees what it should and nothing else."""
 
 import threading
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from permea.federation import (
     Party,
     QuorumError,
     RefusedError,
+    ScaleWarning,
     SchemaError,
 )
 from permea.federation.asker import EncryptedQueue, load_keys, save_keys
@@ -140,6 +142,23 @@ def test_ciphertexts_need_models_at_home():
         Federation(PARTIES, **SECRET, topology="models")
 
 
+def test_no_label_beyond_the_scale_without_a_warning():
+    """All distances would be clipped to the same code, and the first class would win the tie."""
+    narrow = Federation(PARTIES, **SECRET, scale=(0.0, 0.05))
+    distances = Federation(PARTIES).distances(X).min(axis=1)
+    step = 0.05 / (2**6 - 2)
+    beyond = int(np.sum(distances >= 0.05 - step))
+    assert 0 < beyond < len(X)
+    with pytest.warns(ScaleWarning, match=f"{beyond} of {len(X)} queries"):
+        labels = narrow.predict(X)
+    near = distances < 0.05 - step
+    agree = labels[near] == Federation(PARTIES).predict(X)[near]
+    assert agree.mean() > 0.9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Federation(PARTIES, **SECRET).predict(X[:20])
+
+
 # ---- roles -----------------------------------------------------------------------------------
 
 
@@ -167,7 +186,7 @@ def test_a_question_under_other_terms_is_refused():
 def test_declared_classes_fix_the_terms_before_all_parties_are_known():
     only = private_party("p0", X[Y < 2], Y[Y < 2])
     federation = Federation([only], **SECRET, classes=(0, 1, 2))
-    assert federation.terms().scheme.n_classes == 3
+    assert federation.terms().schema.classes == (0, 1, 2)
     assert set(federation.predict(X)) <= {0, 1}
 
 
@@ -207,6 +226,7 @@ def test_the_queue_holds_everything_but_the_secret(served, tmp_path):
     result = queue.ask(X, asker="me", timeout=120)
     same_where_clear(result.labels, PARTIES, X)
     assert result.distances is None
+    assert result.report["beyond_scale"] == 0
     assert result.report["who_answered"] == ["p0", "p1", "p2"]
 
     mine = load_keys(next((tmp_path / "mine").iterdir()))

@@ -11,6 +11,7 @@ from permea.federation.errors import (
     MissingPartiesWarning,
     QuorumError,
     RefusedError,
+    ScaleWarning,
     SchemaError,
     SuspicionWarning,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Patience",
     "QuorumError",
     "RefusedError",
+    "ScaleWarning",
     "Schema",
     "SchemaError",
     "Summary",

@@ -12,7 +12,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from permea.federation.aggregate import class_array
-from permea.federation.encrypted import Asker, EncryptedQuestion, Terms
+from permea.federation.encrypted import Asker, EncryptedQuestion, Terms, name_labels
 from permea.federation.encryption import EvaluationKey, Keys, PublicKey, SecretKey
 from permea.federation.service import JobResult, SealedResult, Spool, wait_for
 
@@ -95,9 +95,10 @@ class EncryptedQueue:
 
     def _opened(self, found: SealedResult, question: EncryptedQuestion) -> JobResult:
         assert self._asker is not None
-        classes = class_array(question.classes)
-        labels = classes[self._asker.open(found.results, question)]
-        return JobResult(labels, None, classes, found.report)
+        indices = self._asker.open(found.results, question)
+        labels, beyond = name_labels(indices, question.classes)
+        report = {**found.report, "beyond_scale": beyond}
+        return JobResult(labels, None, class_array(question.classes), report)
 
     def _role(self, terms: Terms) -> Asker:
         """The asker under these terms; other terms need other keys."""

@@ -7,6 +7,10 @@ Three roles share public terms and messages, and nothing else:
 * the **aggregator** (`gather`) finds the winning class on ciphertexts with the evaluation keys.
 
 In one process `Federation` plays all three; over Flower they are three programs.
+
+Every party encrypts one more column before those of the classes: the last finite code, for "beyond
+the scale". It wins when no class is nearer than the end of the public scale. The asker is told so
+and warned, instead of being given the first of many classes that all tie there.
 """
 
 import json
@@ -19,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.federation.aggregate import Rests
+from permea.federation.aggregate import Rests, class_array
 from permea.federation.encryption import (
     EncryptionError,
     EvaluationKey,
@@ -29,8 +33,9 @@ from permea.federation.encryption import (
     Quantiser,
     Scheme,
     get_scheme,
+    infinity_code,
 )
-from permea.federation.errors import LyingError, SchemaError
+from permea.federation.errors import LyingError, ScaleWarning, SchemaError
 from permea.federation.schema import Label, Schema
 from permea.models.base import Array
 
@@ -108,7 +113,7 @@ def make_terms(
         scale = (0.0, schema.diameter)
     made = get_scheme(scheme)(
         n_parties=len(parties),
-        n_classes=len(schema.classes),
+        n_classes=1 + len(schema.classes),  # the first says: beyond the scale
         bits=bits,
         scale=scale,
         n_jobs=n_jobs,
@@ -209,26 +214,44 @@ class Asker:
         )
 
     def open(self, results: Sequence[bytes], question: EncryptedQuestion) -> NDArray[np.intp]:
-        """Class index of every query of a question, from the ciphertexts of its batches."""
+        """Class index of every query of a question, from the ciphertexts of its batches.
+
+        -1 stands for "beyond the scale": nobody is nearer than its end.
+        """
         decrypt, secret = self.terms.scheme.decrypt, self._keys.secret
         parts = [
             decrypt(secret, result, query_id=question.part(index).query_id)
             for index, result in enumerate(results)
         ]
-        return np.concatenate(parts)
+        return np.concatenate(parts) - 1
+
+
+def name_labels(indices: NDArray[np.intp], classes: Sequence[Label]) -> tuple[NDArray[Any], int]:
+    """Labels of class indices, with a warning when some lie beyond the scale; and how many do."""
+    beyond = int(np.count_nonzero(indices < 0))
+    if beyond:
+        warnings.warn(
+            f"{beyond} of {len(indices)} queries are farther from every class than the public "
+            f"scale reaches; their label {classes[0]!r} says nothing. Agree on a wider scale.",
+            ScaleWarning,
+            stacklevel=3,
+        )
+    return class_array(classes)[np.maximum(indices, 0)], beyond
 
 
 def encrypt_reply(distances: Array, index: int, question: EncryptedQuestion) -> bytes:
     """At the party: distances to the question's classes, quantised on the public scale, encrypted.
 
-    A distance beyond the scale gets the last finite code; such a class is farther than any that
-    counts.
+    A distance beyond the scale gets the last finite code, that of the column "beyond the scale"
+    which stands first and wins such ties.
     """
     low, high = question.scheme.quantiser.low, question.scheme.quantiser.high
     quantiser = Quantiser(bits=question.scheme.bits, low=low, high=high, overflow="clip")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # clipping is what is wanted here
         codes = quantiser.codes(distances)
+    end = np.full((len(codes), 1), infinity_code(question.scheme.bits) - 1)
+    codes = np.hstack([end, codes])
     return question.scheme.encrypt(
         question.public_key, codes, party=index, query_id=question.query_id
     )

@@ -31,3 +31,7 @@ class MissingPartiesWarning(UserWarning):
 
 class SuspicionWarning(UserWarning):
     """A party answers in a way that an honest model hardly would."""
+
+
+class ScaleWarning(UserWarning):
+    """A query is farther from every class than the public scale of an encrypted federation."""

@@ -139,17 +139,17 @@ class SealedQuestions:
 
     def _ask_in_secret(self, X: ArrayLike, asker: str) -> Answer:
         """All three roles in this process: the labels are those of a federation of many."""
-        from permea.federation.encrypted import Asker
+        from permea.federation.encrypted import Asker, name_labels
 
         terms = self.terms()
         role = Asker(terms)
         question = role.question()
         sealed = self._seal(X, terms, question, role.evaluation_key, asker)
-        classes = class_array(terms.schema.classes)
+        labels, _ = name_labels(role.open(sealed.results, question), question.classes)
         self.last_answer = Answer(
-            labels=classes[role.open(sealed.results, question)],
+            labels=labels,
             distances=None,
-            classes=classes,
+            classes=class_array(question.classes),
             parties=self.names,
             answered=sealed.answered,
             missing=sealed.missing,
