@@ -1,0 +1,132 @@
+"""Steps of the stress application: transfer, explain, federate, attack; intervals over people."""
+
+import numpy as np
+from people import DOMAIN
+from scipy import stats
+from sklearn.metrics import balanced_accuracy_score
+
+from permea import KAHMClassifier, Privacy, SourceModel, TransferClassifier, audit, release
+from permea.datasets.heartbeats import TERMS
+from permea.federation import Federation, Party
+from permea.information import Interpreter
+
+DELTA = 1e-5  # 003 §6.3.4
+
+
+def promise(epsilon):
+    """The promise of 003 §6.3.4: per entry, d = 1; None for infinite ε."""
+    if np.isinf(epsilon):
+        return None
+    return Privacy(epsilon=epsilon, delta=DELTA, unit="entry", domain=DOMAIN)
+
+
+def source_of(people, epsilon, seed=None):
+    """The person with the most rows becomes the source; returns her and the artefact."""
+    her = max(people, key=lambda person: (len(person.y), person.name))
+    return her, SourceModel(privacy=promise(epsilon), random_state=seed).fit(her.X, her.y)
+
+
+def transfer(source, person, how, seed=0, **options):
+    """Accuracies on one person: source alone, transfer, and her own labels alone.
+
+    Returns a dict of (accuracy, balanced accuracy), and the fitted classifier.
+    """
+    labelled, test = person.split(how, seed)
+    used = labelled | test
+    y = np.where(labelled, person.y, -1)
+    clf = TransferClassifier(source, random_state=seed, **options).fit(person.X[used], y[used])
+    own = KAHMClassifier().fit(person.X[labelled], person.y[labelled])
+    truth = person.y[test]
+    answers = {
+        "source": source.predict(person.X[test]),
+        "transfer": clf.predict(person.X[test]),
+        "own labels": own.predict(person.X[test]),
+    }
+    return {name: scores(truth, answer) for name, answer in answers.items()}, clf
+
+
+def scores(truth, answer):
+    """Accuracy, and accuracy averaged over the classes (0.5 is guessing)."""
+    return float(np.mean(truth == answer)), float(balanced_accuracy_score(truth, answer))
+
+
+def over_people(values):
+    """Mean and a 95 % bootstrap interval over people.
+
+    >>> over_people([0.5, 0.5, 0.5])
+    (0.5, 0.5, 0.5)
+    """
+    values = np.asarray(values, dtype=float)
+    if np.ptp(values) == 0:
+        return values[0].item(), values[0].item(), values[0].item()
+    found = stats.bootstrap(
+        (values,), np.mean, n_resamples=5000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return float(values.mean()), float(found.low), float(found.high)
+
+
+def how_many_gain(first, second):
+    """How many people the second serves better than the first, and a 95 % interval of the share.
+
+    >>> how_many_gain([0.5, 0.6, 0.7], [0.6, 0.6, 0.9])[:2]
+    (2, 3)
+    """
+    better = int(np.sum(np.asarray(second) > np.asarray(first)))
+    share = stats.binomtest(better, len(first)).proportion_ci(method="exact")
+    return better, len(first), float(share.low), float(share.high)
+
+
+def explain(person, epsilon=np.inf, how="time"):
+    """Learn what rows mean in the six terms of NASA-TLX, and test it on later rows.
+
+    Returns the interpreter, a row with the highest score among the later ones, and per term the
+    root mean squared error of the interpreter, that of always answering the mean, and how often
+    two error bars cover the truth.
+    """
+    first, later = person.split(how)
+    rows = person.X[first]
+    if np.isfinite(epsilon):
+        rows = release(rows, promise(epsilon), description="rows for the interpreter").data
+    ratings = person.windows.ratings
+    interpreter = Interpreter().fit(rows, ratings[first], names=TERMS)
+    mean, std = interpreter.predict(person.X[later], return_std=True)
+    kept = [TERMS.index(name) for name in interpreter.names_]
+    error = ratings[later][:, kept] - mean
+    table = [
+        (name, rms(error[:, k]), rms(ratings[later, at] - ratings[first, at].mean()),
+         float(np.mean(np.abs(error[:, k]) <= 2 * std[:, k])))
+        for k, (name, at) in enumerate(zip(interpreter.names_, kept, strict=True))
+    ]  # fmt: skip
+    worst = np.flatnonzero(later)[np.argmax(person.windows.score[later])]
+    return interpreter, person.X[worst], table
+
+
+def rms(values):
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def federate(people, epsilon):
+    """Everybody is a party with a private model; each is judged by the models of all others.
+
+    Returns per person the accuracy and the balanced accuracy, and the federation's own summary.
+    """
+    models = {
+        person.name: KAHMClassifier(privacy=promise(epsilon)).fit(person.X, person.y)
+        for person in people
+    }
+    results = {}
+    for person in people:
+        others = [Party(name, model) for name, model in models.items() if name != person.name]
+        federation = Federation(others, records="disjoint")
+        results[person.name] = scores(person.y, federation.predict(person.X))
+    return results, federation.summary()
+
+
+def attack(windows, y, epsilon, seed=0):
+    """Attack a model of half of the rows; rows share no interval, so the other half is outside."""
+    member = np.random.default_rng(seed).random(len(y)) < 0.5
+    X = np.clip(windows.X, *DOMAIN)
+    clf = KAHMClassifier(privacy=promise(epsilon)).fit(X[member], y[member])
+    kinds = ("distance", "confidence", "loss")
+    return audit.attack(clf, X[member], y[member], X[~member], y[~member], kinds=kinds)
