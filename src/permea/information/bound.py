@@ -18,7 +18,7 @@ from permea.models.weight_posterior import Belief, infer
 
 _ROWS_PER_HIDDEN = 10  # a full noise covariance wants so many rows per hidden variable
 _ROWS_PER_OBSERVED = 3  # a linear trend wants so many rows per observed variable
-_FEW_OBSERVED = 5  # narrow kernels are tried for at most so many observed variables
+_FEW_OBSERVED = 3  # narrow kernels are tried for at most so many observed variables
 _NARROW, _USUAL = (1 / 16, 1 / 4), (1.0, 4.0)
 
 

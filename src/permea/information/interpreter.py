@@ -4,6 +4,7 @@
 parameters of a row, with the uncertainty that it has about them. Here it also says so in words.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from permea.information.columns import column_names, table
-from permea.information.leakage import information_leakage
+from permea.information.leakage import LeakageWarning, information_leakage
 from permea.models.base import Array
 from permea.models.bayes import BayesianMembershipMapping
 
@@ -175,14 +176,16 @@ class Interpreter(BaseEstimator):  # type: ignore[misc]
         names = column_names(parameters, "parameter") if names is None else tuple(names)
         if len(names) != values.shape[1]:
             raise ValueError(f"{len(names)} names were given for {values.shape[1]} parameters.")
-        self.measure_ = information_leakage(
-            observed,
-            values,
-            names=names,
-            model=self.model,
-            max_samples=self.max_samples,
-            random_state=self.random_state,
-        )
+        with warnings.catch_warnings():  # what there is to say stays in the notes of the measure
+            warnings.simplefilter("ignore", LeakageWarning)
+            self.measure_ = information_leakage(
+                observed,
+                values,
+                names=names,
+                model=self.model,
+                max_samples=self.max_samples,
+                random_state=self.random_state,
+            )
         self.model_ = self.measure_.model
         kept = [k for k, name in enumerate(names) if name in self.measure_.names]
         self.names_ = self.measure_.names

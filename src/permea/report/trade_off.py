@@ -24,7 +24,7 @@ from permea.information import (
     transferability,
 )
 from permea.information.columns import column_names, same_rows, table
-from permea.information.measures import MAX_SAMPLES, document_model
+from permea.information.measures import MAX_SAMPLES
 from permea.models.base import Array
 from permea.models.bayes import BayesianMembershipMapping
 from permea.privacy import Privacy, release
@@ -207,7 +207,10 @@ def trade_off(
 
     Notes
     -----
-    The measures use noise of the same law as the source model, drawn afresh.
+    The measures use noise of the same law as the source model, drawn afresh. Privacy leakage and
+    interpretability are about variables that are the same for every ε, so that their differences
+    are differences of mutual information. Transferability is about the source's images, which
+    change with ε themselves: it usually rises with ε, but need not.
 
     Examples
     --------
@@ -241,6 +244,7 @@ def trade_off(
         privacy = None
         if not math.isinf(epsilon):
             privacy = Privacy(epsilon=epsilon, delta=delta, unit=unit, domain=domain)
+            _check_domain(owner.rows, privacy)
         points.append(_point(epsilon, privacy, owner, target, classifier, models))
     return TradeOff(tuple(points))
 
@@ -329,7 +333,7 @@ def _point(
     accuracy, source_accuracy = target.accuracies(source, clf)
     attack, interpreter = None, None
     if models:
-        attack = simulate_attack(noised, hidden, model=document_model(), random_state=owner.seed)
+        attack = simulate_attack(noised, hidden, random_state=owner.seed)
         model = BayesianMembershipMapping(noise="per_output")
         interpreter = Interpreter(model=model).fit(noised, parameters, names=owner.names)
     return TradeOffPoint(
@@ -344,6 +348,16 @@ def _point(
         source=source,
         classifier=clf,
     )
+
+
+def _check_domain(rows: Array, privacy: Privacy) -> None:
+    """Refuse rows that noise would first have to clip: the study would measure the clipping."""
+    low, high = privacy.lows(rows.shape[1]), privacy.highs(rows.shape[1])
+    if np.any(rows < low) or np.any(rows > high):
+        raise ValueError(
+            "Some rows of X_source lie outside the declared domain. Declare the domain of the "
+            "features with domain=(low, high), or clip the rows to it first."
+        )
 
 
 def _parameters(interpretable: ArrayLike | None, y: ArrayLike) -> Array:
