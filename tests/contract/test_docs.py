@@ -1,0 +1,105 @@
+"""Pages: links lead somewhere, snippets are not stale, the reference is complete."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/**/*.md")]
+    if not {"_build", "generated", "auto_gallery"} & set(path.parts)
+)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ROOMS = ("audit", "datasets", "federation", "information", "transfer")
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def prose(path):
+    return FENCE.sub("", path.read_text())
+
+
+def anchor(heading):
+    """The anchor that the site gives a heading: words in lower case, joined by hyphens."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(path):
+    return {anchor(text) for text in re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)}
+
+
+def made_by_the_gallery(target):
+    """Gallery pages and pictures exist when the site is built; their scripts exist always."""
+    found = re.search(
+        r"auto_gallery/(?:images/sphx_glr_)?(plot_\w+?)(?:_\d{3}\.png|\.rst)$", target
+    )
+    return target.endswith("auto_gallery/index.rst") or (
+        found is not None and (DOCS / "gallery" / f"{found[1]}.py").is_file()
+    )
+
+
+def broken_links(path):
+    for target in LINK.findall(prose(path)):
+        if re.match(r"(https?|mailto):", target):
+            continue  # checked offline: the form is all there is to check
+        place, _, fragment = target.partition("#")
+        aim = (path.parent / place).resolve() if place else path
+        if made_by_the_gallery(place):
+            continue
+        if not aim.exists() or (fragment and fragment not in anchors(aim)):
+            yield target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_links_lead_somewhere(path):
+    assert list(broken_links(path)) == []
+
+
+def test_the_link_check_finds_what_is_broken(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A title\n[a](#a-title) [b](gone.md) [c](#nowhere) [d](https://x.example)\n")
+    assert list(broken_links(page)) == ["gone.md", "#nowhere"]
+
+
+SNIPPETS = [
+    pytest.param(code, id=f"{named(path)}-{number}")
+    for path in PAGES
+    for number, (language, code) in enumerate(FENCE.findall(path.read_text()))
+    if language in ("python", "py") and ">>>" not in code
+]
+
+
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_snippets_that_cannot_run_here_are_python_and_import_what_exists(code):
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("permea"):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_reference_names_everything_public(room):
+    module = importlib.import_module(f"permea.{room}")
+    text = (DOCS / "api.md").read_text()
+    words = [name for name in module.__all__ if not name.isupper()]  # no constants
+    assert [name for name in words if not re.search(rf"^\s+{name}$", text, re.MULTILINE)] == []
+
+
+def test_no_page_is_lost():
+    index = (DOCS / "index.md").read_text()
+    listed = {line.strip() for line in index.splitlines()}
+    for path in PAGES:
+        if path.is_relative_to(DOCS) and path.stem != "index":
+            name = path.relative_to(DOCS).with_suffix("").as_posix()
+            folder = f"{name.rpartition('/')[0]}/*"
+            assert name in listed or folder in listed, f"{name} is in no table of contents"
