@@ -15,7 +15,9 @@ from permea.compose import (
     Wide,
     fabricate_records,
 )
+from permea.information import information_leakage
 from permea.models import (
+    BayesianMembershipMapping,
     FuzzyAutoencoder,
     FuzzyModel,
     KernelAffineHullMachine,
@@ -40,6 +42,7 @@ from permea.storage import load, save
 from permea.transfer import SourceModel, TransferClassifier
 
 __all__ = [
+    "BayesianMembershipMapping",
     "Budget",
     "BudgetExceededError",
     "Certificate",
@@ -68,20 +71,26 @@ __all__ = [
     "fabricate",
     "fabricate_records",
     "federation",
+    "information",
+    "information_leakage",
     "load",
     "noise_gain",
     "release",
     "release_pair",
     "save",
+    "trade_off",
 ]
 
-_ROOMS = ("audit", "federation")
+_ROOMS = ("audit", "federation", "information")
+_LATER = {"trade_off": "permea.report.trade_off"}  # it stands on all of them, and on the report
 
 
 def __getattr__(name: str) -> _Any:
     """Import the larger rooms when they are first asked for."""
     if name in _ROOMS:
         return _import_module(f"permea.{name}")
+    if name in _LATER:
+        return getattr(_import_module(_LATER[name]), name)
     raise AttributeError(f"module 'permea' has no attribute {name!r}")
 
 

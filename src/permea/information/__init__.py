@@ -1,4 +1,10 @@
-"""What leaks, what explains, what transfers: information theoretic measures in nats (003)."""
+"""What leaks, what explains, what transfers: information theoretic measures in nats (003).
+
+`information_leakage` is the measure, with an adversary or interpreter as its model; the three
+measures of 003 section 5 are it about private variables (`privacy_leakage`), interpretable
+parameters (`interpretability`) and the images of a source (`transferability`). `simulate_attack`
+and `Interpreter` put the models to use. A study over several ε is `permea.trade_off`.
+"""
 
 from permea.information.attack import AdversaryReport, simulate_attack
 from permea.information.entropy import Entropy, differential_entropy
