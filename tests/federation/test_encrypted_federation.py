@@ -176,6 +176,12 @@ def test_terms_and_questions_travel():
         EncryptedQuestion.from_record({**question.to_record(), "scheme": "{}"})
 
 
+def test_a_few_queries_take_the_circuit_that_is_fastest_for_few():
+    federation = Federation(PARTIES, encrypted=True, bits=12)
+    assert federation.terms().scheme.circuit == "pairs"
+    assert federation.terms(n_queries=2).scheme.circuit == "thermometer"
+
+
 def test_a_question_under_other_terms_is_refused():
     federation = Federation(PARTIES, **SECRET)
     other = Asker(Federation(PARTIES, encrypted=True, bits=5).terms())

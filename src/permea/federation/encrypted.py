@@ -101,8 +101,12 @@ def make_terms(
     bits: int,
     scale: tuple[float, float] | None,
     n_jobs: int = 1,
+    n_queries: int | None = None,
 ) -> Terms:
-    """Terms on a public scale: the one given, or the diameter of the declared domain."""
+    """Terms on a public scale: the one given, or the diameter of the declared domain.
+
+    ``n_queries`` that are known beforehand help to choose the fastest circuit.
+    """
     if scale is None:
         if schema.diameter is None:
             raise SchemaError(
@@ -111,7 +115,8 @@ def make_terms(
                 "take it from data."
             )
         scale = (0.0, schema.diameter)
-    made = get_scheme(scheme)(
+    made = get_scheme(scheme).for_queries(
+        n_queries,
         n_parties=len(parties),
         n_classes=1 + len(schema.classes),  # the first says: beyond the scale
         bits=bits,

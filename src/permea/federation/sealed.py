@@ -41,8 +41,11 @@ class SealedQuestions:
         def _persist(self, call: Any, names: Sequence[str]) -> dict[str, Outcome]: ...
         def _tick(self, replies: Collection[str], n_queries: int) -> NDArray[np.bool_]: ...
 
-    def terms(self) -> "Terms":
-        """What asker, parties and aggregator agree on before anything is encrypted."""
+    def terms(self, n_queries: int | None = None) -> "Terms":
+        """What asker, parties and aggregator agree on before anything is encrypted.
+
+        ``n_queries`` that are known beforehand help to choose the fastest circuit.
+        """
         from permea.federation.encrypted import make_terms
 
         missing = self._introduce()
@@ -57,6 +60,7 @@ class SealedQuestions:
             bits=chosen.bits,
             scale=chosen.scale,
             n_jobs=chosen.n_jobs,
+            n_queries=n_queries,
         )
 
     def ask_sealed(
@@ -141,7 +145,7 @@ class SealedQuestions:
         """All three roles in this process: the labels are those of a federation of many."""
         from permea.federation.encrypted import Asker, name_labels
 
-        terms = self.terms()
+        terms = self.terms(n_queries=max(1, len(np.asarray(X))))
         role = Asker(terms)
         question = role.question()
         sealed = self._seal(X, terms, question, role.evaluation_key, asker)

@@ -119,6 +119,11 @@ class Scheme(ABC):
             object.__setattr__(self, "scale", (float(low), float(high)))
             Quantiser(bits=self.bits, low=low, high=high)  # validates the scale
 
+    @classmethod
+    def for_queries(cls, n_queries: int | None, **fields: Any) -> Self:
+        """The scheme that answers so many queries soonest; None: many."""
+        return cls(**fields)
+
     # ---- public parameters -----------------------------------------------------------------------
     def parameters(self) -> dict[str, Any]:
         """Public parameters, as they are agreed upon in the handshake."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,14 @@ class BFV(Scheme):
         best = min(plans, key=lambda found: cost(found[0], found[1].n_primes))
         object.__setattr__(self, "_plan", best)
         object.__setattr__(self, "circuit", best[0].name)
+
+    @classmethod
+    def for_queries(cls, n_queries: int | None, **fields: Any) -> Self:
+        """The scheme whose circuit answers so many queries soonest; None: many."""
+        if n_queries is None:
+            return cls(**fields)
+        size = (fields["n_parties"], fields["n_classes"], fields["bits"])
+        return cls(**fields, circuit=fastest_circuit(*size, n_queries))
 
     @property
     def layout(self) -> Circuit:
