@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from permea.federation.aggregate import Rests, class_array
@@ -100,7 +101,7 @@ def make_terms(
     scheme: str,
     bits: int,
     scale: tuple[float, float] | None,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     n_queries: int | None = None,
 ) -> Terms:
     """Terms on a public scale: the one given, or the diameter of the declared domain.
@@ -121,7 +122,7 @@ def make_terms(
         n_classes=1 + len(schema.classes),  # the first says: beyond the scale
         bits=bits,
         scale=scale,
-        n_jobs=n_jobs,
+        n_jobs=effective_n_jobs(n_jobs),
     )
     return Terms(made, schema, tuple(parties))
 

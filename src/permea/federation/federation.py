@@ -87,8 +87,8 @@ class Federation(SealedQuestions):
         Bits of an encrypted distance.
     scale : (low, high), optional
         Public scale of encrypted distances; the diameter of the declared domain by default.
-    n_jobs : int, default=1
-        Processes that evaluate ciphertexts.
+    n_jobs : int, optional
+        Processes that evaluate ciphertexts; one by default, -1 for all cores.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Federation(SealedQuestions):
         scheme: str = "bfv",
         bits: int = 12,
         scale: tuple[float, float] | None = None,
-        n_jobs: int = 1,
+        n_jobs: int | None = None,
     ) -> None:
         chosen = {key: value for key, value in locals().items() if key not in ("self", "parties")}
         chosen["patience"] = patience or Patience()

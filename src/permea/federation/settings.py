@@ -39,7 +39,7 @@ class Settings:
     scheme: str = "bfv"
     bits: int = 12
     scale: tuple[float, float] | None = None
-    n_jobs: int = 1
+    n_jobs: int | None = None
 
     def __post_init__(self) -> None:
         _choice("topology", self.topology, ("queries", "models"))
@@ -52,8 +52,8 @@ class Settings:
             raise ValueError(
                 "Encrypted distances are computed where the models are: topology must be 'queries'."
             )
-        if self.n_jobs < 1:
-            raise ValueError("n_jobs must be at least 1.")
+        if self.n_jobs == 0:
+            raise ValueError("n_jobs must be a number of processes, -1 for all cores, or None.")
         if self.batch_size < 1 or self.drop < 0 or (self.quorum is not None and self.quorum < 1):
             raise ValueError("batch_size and quorum must be at least 1, drop not negative.")
 
