@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from permea.compose.classifier import matching_scores
 from permea.models.base import Array, Indices
 from permea.transfer.task import Iteration
 
@@ -31,6 +32,10 @@ class FittedMethod(Protocol):
         """Name of the voice that decided each row."""
         ...
 
+    def probabilities(self, combined: Array) -> Array:
+        """Numbers between 0 and 1 that rank the classes as the distances do."""
+        ...
+
 
 class NearestVoice:
     """The smallest distance over all voices counts (000 eq. 121, 001 eq. 1.87).
@@ -53,3 +58,8 @@ class NearestVoice:
         rows = np.arange(len(winners))
         distances = np.stack([part[rows, winners] for part in parts.values()])
         return np.array(list(parts))[distances.argmin(axis=0)]
+
+    def probabilities(self, combined: Array) -> Array:
+        """Class-matching scores (004 Def. 8) divided by their sum."""
+        scores = matching_scores(combined)
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))

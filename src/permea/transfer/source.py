@@ -18,6 +18,7 @@ from permea.models.base import Array
 from permea.privacy import Certificate, Ledger, Privacy, release
 from permea.privacy.strength import noise_variance
 from permea.transfer.alignment import principal_directions
+from permea.transfer.mixture import fit_mixtures
 from permea.transfer.moments import class_moments
 
 
@@ -58,6 +59,8 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         V⁺, orthonormal rows; fewer where the rows do not vary in more directions.
     centres_ : ndarray of shape (C, ⌈p/2⌉)
         Median of V⁺y⁺ in each class (000 eq. 118).
+    mixtures_ : permea.transfer.mixture.ClassMixtures or None
+        Gaussian mixtures of each class, noise subtracted; None where it drowns everything.
     moments_ : permea.transfer.moments.ClassMoments
         Moments of each class, noise subtracted.
     certificate_ : permea.privacy.Certificate or None
@@ -158,9 +161,14 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if made.branch_size == "auto":
             made.set_params(branch_size=default_branch_size(self.privacy, n_features))
         if made.random_state is None and self.random_state is not None:
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            made.set_params(random_state=int(seed))
+            made.set_params(random_state=self._seed())
         return made
+
+    def _seed(self) -> int:
+        """Seed for k-means; the noise does not come from it."""
+        if self.random_state is None:
+            return 0
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _through_the_wall(self, rows: Array, n_classes: int) -> tuple[Array, Certificate | None]:
         """Noised rows and their certificate; the rows themselves without privacy."""
@@ -189,6 +197,9 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         each = [np.median(codes[labels == label], axis=0) for label in range(n_classes)]
         self.centres_ = np.stack(each)
         seconds = p <= self.moments_limit
+        self.mixtures_ = fit_mixtures(
+            data, labels, n_classes, self.directions_, self.noise_, seed=self._seed()
+        )
         self.moments_ = class_moments(data, labels, n_classes, self.noise_, seconds=seconds)
 
     def distances(self, X: ArrayLike) -> Array:

@@ -12,19 +12,23 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from permea._parallel import batches
-from permea.compose.classifier import matching_scores
 from permea.models import KernelAffineHullMachine, MembershipAutoencoder
 from permea.models.base import Array, Indices
 from permea.transfer.alignment import Alignment, align
 from permea.transfer.centers import fit_centers
+from permea.transfer.consensus import fit_consensus
 from permea.transfer.decision import FittedMethod, Parts
 from permea.transfer.learner import Learner
 from permea.transfer.source import SourceModel
 from permea.transfer.source2target import fit_source2target
 from permea.transfer.task import AlignedSource, Iteration, Task, number_labels
 
-METHODS: dict[str, Any] = {"centers": fit_centers, "source2target": fit_source2target}
-DEFAULT_METHOD = "source2target"
+METHODS: dict[str, Any] = {
+    "consensus": fit_consensus,
+    "centers": fit_centers,
+    "source2target": fit_source2target,
+}
+DEFAULT_METHOD = "consensus"
 _BATCH = 2048  # queries that are answered together
 
 
@@ -39,8 +43,9 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     source : SourceModel
         Fitted artefact, as its owner handed it over.
-    method : {"centers", "source2target"}, default="source2target"
-        "centers": 000 Algorithm 7, class centres align source and target. "source2target": 001
+    method : {"consensus", "centers", "source2target"}, default="consensus"
+        "consensus": the library's own, see `permea.transfer.consensus`; a label is adopted when
+        source, held-out models and neighbours agree. "centers": 000 Algorithm 7, class centres align source and target. "source2target": 001
         eq. (1.82)-(1.87), a mapping learned from source to target.
     alignment : {"auto", "identity", "subspace"}, default="auto"
         How target rows reach the space of the source. "identity": the features are the same.
@@ -257,7 +262,10 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def distances(self, X: ArrayLike) -> Array:
-        """Distance of each row to each class, all voices combined, shape (m, C)."""
+        """Distance of each row to each class, all voices combined, shape (m, C).
+
+        For "consensus" these are costs, −log belief, not lengths.
+        """
         rows = self._checked(X)
         return np.concatenate([self.fitted_.combined(parts) for parts in self._voices(rows)])
 
@@ -277,9 +285,11 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self._winners(self._checked(X))[0]])
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Class-matching scores (004 Def. 8) divided by their sum; not calibrated."""
-        scores = matching_scores(self.distances(X))
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        """Beliefs in the classes; for the documents' methods matching scores (004 Def. 8).
+
+        Not calibrated; the most probable class is the predicted one.
+        """
+        return np.asarray(self.fitted_.probabilities(self.distances(X)))
 
     def predict_source(self, X: ArrayLike) -> NDArray[Any]:
         """Class of each target row as the source's classifier alone sees it.

@@ -1,0 +1,231 @@
+"""The library's own method: a label is adopted when source, held-out models and neighbours agree.
+
+The documents' methods let a target classifier label the rows that it was then trained on, all at
+once, and take the smallest distance over all voices. Both make first mistakes permanent. Here
+
+* the source is heard in the form that explains the labelled target rows best (mixtures, moments or
+  means of its classes with the known noise taken out, or its classifier), at a temperature that
+  says how far it can be trusted;
+* a row is scored by a target classifier that was trained without it;
+* beliefs of both are multiplied, balanced to the class proportions, and mixed with those of the
+  nearest neighbours before a label is adopted.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from permea.models.base import Array, Indices
+from permea.transfer.alignment import principal_directions
+from permea.transfer.beliefs import balanced, beliefs, calibrate
+from permea.transfer.decision import Parts
+from permea.transfer.learner import Learner, TargetModel
+from permea.transfer.neighbours import Neighbourhood, neighbourhood
+from permea.transfer.task import AlignedSource, Iteration, Task
+from permea.transfer.voices import on_all_classes, voices
+
+DIMENSIONS = (10, 20, 20, 20)
+_DIRECTIONS = 100  # in which the target is learned
+_NEIGHBOUR_DIRECTIONS = 50
+_ENOUGH_ROWS = 10_000  # the rows are scored in two parts, in up to five when there are fewer
+_STRENGTH = 200.0  # rows that a part of the source counts for when it is adapted
+_MIXING = 0.6  # share of the neighbours in a belief
+_FIRST_MIXING = 0.9
+_FIRST_TRUST = 0.01  # weight of the source beside a label when labels start to spread
+_CONVINCING = 0.4  # loss of a source that may speak before the neighbours do
+
+
+@dataclass(frozen=True)
+class ConsensusModel:
+    """Beliefs of the target and of the source, multiplied."""
+
+    mean: Array
+    directions: Array
+    target: TargetModel
+    target_temperature: float
+    voice: Any
+    source_temperature: float
+    source: AlignedSource
+    heard_as: str  #: the form in which the source was heard
+    history: list[Iteration] = field(default_factory=list)
+
+    def parts(self, Y: Array) -> Parts:
+        """−log belief of each voice, shape (m, C) each."""
+        codes = (Y - self.mean) @ self.directions.T
+        own = -0.5 * np.square(self.target.distances(np.asarray(codes, Y.dtype)))
+        other = self.voice.scores(self.voice.encode(Y))
+        other = on_all_classes(other, self.source.columns, self.source.n_classes)
+        return {
+            "target": _costs(own, self.target_temperature),
+            "source": _costs(other, self.source_temperature),
+        }
+
+    def combined(self, parts: Parts) -> Array:
+        """Sum of the costs: the product of the beliefs."""
+        return np.asarray(np.sum(list(parts.values()), axis=0))
+
+    def deciders(self, parts: Parts, winners: Indices) -> NDArray[Any]:
+        """Voice that put most between the winner and the second best."""
+        total = self.combined(parts)
+        rows = np.arange(len(winners))
+        total[rows, winners] = np.inf
+        second = total.argmin(axis=1)
+        margins = [part[rows, second] - part[rows, winners] for part in parts.values()]
+        return np.array(list(parts))[np.argmax(margins, axis=0)]
+
+    def probabilities(self, combined: Array) -> Array:
+        """Normalised product of the beliefs."""
+        return beliefs(-combined)
+
+
+def _costs(scores: Array, temperature: float) -> Array:
+    return np.asarray(-np.log(np.maximum(beliefs(scores, temperature), 1e-12)))
+
+
+def fit_consensus(
+    task: Task, learner: Learner, *, dimensions: tuple[int, ...] | None, n_layers: int
+) -> ConsensusModel:
+    """Label the unlabelled rows in rounds, then learn from all rows.
+
+    Parameters
+    ----------
+    task : Task
+        The target problem.
+    learner : Learner
+        Family and settings of the target classifier.
+    dimensions : tuple of int, optional
+        Subspace dimension of each round; (10, 20, 20, 20) when None.
+    n_layers : int
+        Layers of the last target classifier; the rounds have one.
+
+    Returns
+    -------
+    ConsensusModel
+    """
+    sequence = DIMENSIONS if dimensions is None else dimensions
+    return _Rounds(task, learner).run(sequence, n_layers)
+
+
+class _Rounds:
+    """The rounds of one fit."""
+
+    def __init__(self, task: Task, learner: Learner) -> None:
+        self.task, self.learner = task, learner
+        self.random = np.random.RandomState(learner.seed)
+        self.mean = task.rows.mean(axis=0, dtype=np.float64).astype(task.rows.dtype)
+        self.directions = principal_directions(task.rows, _DIRECTIONS)
+        self.codes = np.asarray((task.rows - self.mean) @ self.directions.T, task.rows.dtype)
+        self.near: Neighbourhood = neighbourhood(
+            self.codes[:, :_NEIGHBOUR_DIRECTIONS], self.random
+        )
+        self.proportions = class_proportions(task)
+        self.given = np.eye(task.n_classes)[np.maximum(task.labels, 0)]
+
+    def run(self, sequence: tuple[int, ...], n_layers: int) -> ConsensusModel:
+        task = self.task
+        self.heard_as, self.voice, self.temperature, loss = self.best_voice()
+        self.heard = self.voice.encode(task.rows)
+        posterior = self.first_beliefs(loss)
+        labels = self.adopted(posterior)
+        if not self.proportions.any():  # unknown: what the labels and their neighbours say
+            self.proportions = posterior.mean(axis=0)
+        history = [task.record("first labels", task.labels, labels)]
+        own_temperature = 1.0
+        for k, dimension in enumerate(sequence, start=1):
+            posterior, own_temperature = self.round(labels, posterior, dimension)
+            now = self.adopted(posterior)
+            history.append(task.record(f"round {k}, n = {dimension}", labels, now))
+            labels = now
+        depth = min(n_layers, sequence[-1])
+        target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
+        voice = self.voice.adapted(self.heard, posterior, _STRENGTH)
+        return ConsensusModel(
+            self.mean, self.directions, target, own_temperature, voice, self.temperature,
+            task.source, self.heard_as, history,
+        )  # fmt: skip
+
+    def best_voice(self) -> tuple[str, Any, float, float]:
+        """The form of the source that explains the labelled rows best."""
+        task = self.task
+        known = np.flatnonzero(np.isin(task.labels, task.source.columns))
+        offered = voices(task, self.mean, self.directions)
+        if not known.size:  # nothing to choose by: the richest form, at a cautious temperature
+            name = next(iter(offered))
+            return name, offered[name], 4.0, 0.0
+        own = np.searchsorted(task.source.columns, task.labels[known])
+        tried = {}
+        for name, voice in offered.items():
+            scores = voice.scores(voice.encode(task.rows[known]))
+            tried[name] = calibrate(scores, own)
+        name = min(tried, key=lambda one: tried[one][1])
+        return name, offered[name], *tried[name]
+
+    def first_beliefs(self, loss: float) -> Array:
+        """Labels spread over the neighbours, with the source as a weak or a strong opinion."""
+        task, missing = self.task, len(self.task.labelled_classes) < self.task.n_classes
+        source = balanced(beliefs(self.source_scores(self.voice), self.temperature),
+                          self.proportions)  # fmt: skip
+        if loss < _CONVINCING or missing:
+            return self.with_given(source)
+        start = _FIRST_TRUST * source
+        start[~task.unlabelled] = self.given[~task.unlabelled]
+        spread = self.near.spread(start, _FIRST_MIXING, 60)
+        return self.with_given(spread / np.maximum(spread.sum(axis=1, keepdims=True), 1e-300))
+
+    def source_scores(self, voice: Any, rows: Any = slice(None)) -> Array:
+        scores = voice.scores(self.heard[rows])
+        return on_all_classes(scores, self.task.source.columns, self.task.n_classes)
+
+    def with_given(self, posterior: Array) -> Array:
+        """Beliefs with the labelled rows as they are labelled."""
+        return np.where(self.task.unlabelled[:, None], posterior, self.given)
+
+    def adopted(self, posterior: Array) -> Indices:
+        return np.where(self.task.unlabelled, posterior.argmax(axis=1), self.task.labels)
+
+    def round(self, labels: Indices, posterior: Array, dimension: int) -> tuple[Array, float]:
+        """Score every row by what was learned without it, then let all voices agree."""
+        N = len(labels)
+        n_parts = int(np.clip(_ENOUGH_ROWS // max(N, 1), 2, 5))
+        part = self.random.permutation(N) % n_parts
+        own = np.zeros((N, self.task.n_classes))
+        source = np.zeros_like(own)
+        for held_out in range(n_parts):
+            learn, score = part != held_out, part == held_out
+            if not learn.any() or not score.any():
+                continue
+            target = self.fit_target(learn, labels, dimension, 1)
+            own[score] = -0.5 * np.square(target.distances(self.codes[score]))
+            heard = self.voice.adapted(self.heard[learn], posterior[learn], _STRENGTH)
+            source[score] = self.source_scores(heard, score)
+        own_temperature, _ = calibrate(own, labels)
+        self.temperature, _ = calibrate(source, labels)
+        agreed = beliefs(own, own_temperature) * beliefs(source, self.temperature)
+        agreed /= np.maximum(agreed.sum(axis=1, keepdims=True), 1e-300)
+        agreed = balanced(self.with_given(agreed), self.proportions)
+        mixed = self.near.spread(agreed, _MIXING, 20)
+        mixed /= np.maximum(mixed.sum(axis=1, keepdims=True), 1e-300)
+        return self.with_given(balanced(mixed, self.proportions)), own_temperature
+
+    def fit_target(
+        self, rows: Any, labels: Indices, dimension: int, n_layers: int
+    ) -> TargetModel:
+        return self.learner.fit(
+            self.codes[rows], labels[rows], n_components=dimension, n_layers=n_layers, share=0.5
+        )
+
+
+def class_proportions(task: Task) -> Array:
+    """Proportions that labels are balanced to: the source's, where it is like the target.
+
+    The number of rows of each class is not protected by the wall and comes with the artefact. A
+    source with other features, or without some of the classes, says nothing about the proportions
+    of the target: zeros, and what the given labels and their neighbours say is kept instead.
+    """
+    proportions = np.zeros(task.n_classes)
+    if task.source.alignment.is_identity and len(task.source.columns) == task.n_classes:
+        counts = task.source.model.moments_.counts
+        proportions[task.source.columns] = counts / counts.sum()
+    return proportions

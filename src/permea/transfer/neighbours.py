@@ -1,0 +1,80 @@
+"""Labels that agree with those of near rows: spreading over a graph of nearest neighbours."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
+
+from permea.models.base import Array, Indices
+
+_NEIGHBOURS = 10
+_MOST_ROWS = 20_000  # members of a graph: the search stays affordable however many rows there are
+
+
+class Neighbourhood(NamedTuple):
+    """A symmetric, normalised graph over some of the rows."""
+
+    members: Indices  #: numbers of the rows that take part
+    graph: sparse.csr_array  #: (n, n) D^(−1/2) W D^(−1/2)
+
+    def spread(self, start: Array, alpha: float, n_steps: int) -> Array:
+        """Mix each member's distribution with its neighbours': F ← α S F + (1 − α) F₀.
+
+        Rows outside the graph keep theirs.
+        """
+        first = start[self.members]
+        current = first
+        for _ in range(n_steps):
+            current = alpha * (self.graph @ current) + (1 - alpha) * first
+        mixed = start.copy()
+        mixed[self.members] = current
+        return mixed
+
+
+def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
+    """Graph of the nearest neighbours of each row.
+
+    Edges weigh exp(−‖x − x'‖² / (s s')), where s is the distance of a row to its farthest
+    neighbour, so that dense and sparse regions count alike. With more rows than a graph can hold,
+    a random choice of them takes part and the cost of everything stays linear.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (N, d)
+        Rows.
+    random : RandomState
+        For the choice.
+
+    Returns
+    -------
+    Neighbourhood
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.r_[np.zeros((6, 1)), np.ones((6, 1)) * 9] + np.linspace(0, 1, 12)[:, None]
+    >>> near = neighbourhood(rows, np.random.RandomState(0))
+    >>> near.graph.shape
+    (12, 12)
+    """
+    N = len(codes)
+    members = np.arange(N)
+    if N > _MOST_ROWS:
+        members = np.sort(random.choice(N, _MOST_ROWS, replace=False))
+    chosen = codes[members]
+    n, k = len(chosen), min(_NEIGHBOURS, len(chosen) - 1)
+    if k < 1:
+        return Neighbourhood(members, sparse.csr_array((n, n)))
+    search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(chosen)
+    distances, near = search.kneighbors(chosen)
+    own = near == np.arange(n)[:, None]
+    own[~own.any(axis=1), -1] = True  # among many duplicates a row may not find itself
+    distances, near = distances[~own].reshape(n, k), near[~own].reshape(n, k)
+    reach = np.maximum(distances[:, -1:], np.finfo(codes.dtype).tiny)
+    weights = np.exp(-np.square(distances) / (reach * reach[near][:, :, 0]))
+    rows = np.repeat(np.arange(n), k)
+    W = sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(n, n))
+    W = W.maximum(W.T)
+    scale = sparse.diags_array(1 / np.sqrt(np.maximum(W.sum(axis=1), 1e-300)))
+    return Neighbourhood(members, sparse.csr_array(scale @ W @ scale))

@@ -1,0 +1,172 @@
+"""What the source has to say about target rows, in every form that its artefact allows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from permea.models.base import Array, Indices
+from permea.transfer.mixture import ClassMixtures
+from permea.transfer.moments import ClassMoments
+from permea.transfer.task import AlignedSource, Task
+
+_DIRECTIONS = (10, 20, 40)  # of the target, in which the source's moments are looked at
+_MEAN_DIRECTIONS = 50
+
+
+@dataclass(frozen=True)
+class DensityVoice:
+    """Class densities of the source, in the common space."""
+
+    mixtures: ClassMixtures
+    source: AlignedSource
+
+    def encode(self, Y: Array) -> Array:
+        """Codes of target rows."""
+        return self.mixtures.encode(self.source.alignment.to_source(Y))
+
+    def scores(self, codes: Array) -> Array:
+        """Logarithm of prior times density, shape (m, C of the source)."""
+        counts = self.mixtures.counts
+        return np.asarray(self.mixtures.scores(codes) + np.log(counts / counts.sum()))
+
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "DensityVoice":
+        """The same voice after it has heard target rows."""
+        own = posterior[:, self.source.columns]
+        return DensityVoice(self.mixtures.adapted(codes, own, strength), self.source)
+
+
+@dataclass(frozen=True)
+class ClassifierVoice:
+    """The source's classifier, asked through the alignment."""
+
+    source: AlignedSource
+
+    def encode(self, Y: Array) -> Array:
+        """Target rows in the source space."""
+        return self.source.alignment.to_source(Y)
+
+    def scores(self, codes: Array) -> Array:
+        """Minus half the squared distance to each class."""
+        return np.asarray(-0.5 * np.square(self.source.model.classifier_.distances(codes)))
+
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassifierVoice":
+        """Itself: its rows stay where they are."""
+        return self
+
+
+def voices(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
+    """Every form in which the source can be heard.
+
+    Parameters
+    ----------
+    task : Task
+        The target problem.
+    mean, directions : ndarray of shape (p,) and (n, p)
+        Mean and principal directions of the target rows.
+
+    Returns
+    -------
+    dict of str to voice
+        With other features than the target's the classifier is all there is. With the same
+        features: mixtures; means and covariances in directions of the target, where most of the
+        noise is not; and means alone.
+    """
+    source = task.source
+    if not source.alignment.is_identity:
+        return {"classifier": ClassifierVoice(source)}
+    model = source.model
+    found: dict[str, Any] = {}
+    if model.mixtures_ is not None:
+        found["mixtures"] = DensityVoice(model.mixtures_, source)
+    centred = np.asarray(task.rows - mean, np.float64)
+    for d in _DIRECTIONS:
+        if model.moments_.seconds is not None and d <= len(directions):
+            codes = centred @ directions[:d].T
+            made = moment_densities(model.moments_, mean, directions[:d], np.cov(codes.T))
+            found[f"covariances in {d} directions"] = DensityVoice(made, source)
+    few = directions[:_MEAN_DIRECTIONS]
+    found["means"] = DensityVoice(mean_densities(model.moments_, mean, few), source)
+    return found
+
+
+def mean_densities(moments: ClassMoments, mean: Array, directions: Array) -> ClassMixtures:
+    """Round densities about the class means: the nearest mean wins.
+
+    The noise of a mean has the same expected energy for each class of the same size; it is
+    subtracted through the normalisation of the scores (log-densities differ by ½ s d / N_c).
+    """
+    means = np.asarray((moments.means - mean) @ directions.T)
+    C, d = means.shape
+    noise = np.square(directions) @ moments.noise
+    energy = (noise.sum() / np.maximum(moments.counts, 1)).clip(0)
+    weights = np.exp(0.5 * (energy - energy.max()))[:, None]
+    unit = np.broadcast_to(np.eye(d), (C, 1, d, d)).copy()
+    return ClassMixtures(mean, directions, weights, means[:, None], unit, moments.counts)
+
+
+def moment_densities(
+    moments: ClassMoments, mean: Array, directions: Array, total: Array
+) -> ClassMixtures:
+    """A Gaussian per class whose covariance is trusted as far as the noise allows.
+
+    Covariances are compared with the pooled one, W = total − between, where ``total`` is the
+    covariance of the target rows. The difference counts with the weight 1 − (energy of the noise
+    in it) / (its energy), at least zero (James-Stein); both energies are taken in units of W.
+
+    Parameters
+    ----------
+    moments : ClassMoments
+        Of the source, with second moments.
+    mean, directions : ndarray of shape (p,) and (d, p)
+        Origin and axes of the codes.
+    total : ndarray of shape (d, d)
+        Covariance of the target's codes.
+
+    Returns
+    -------
+    ClassMixtures
+        With one part per class.
+    """
+    assert moments.seconds is not None
+    V, d = np.asarray(directions, np.float64), len(directions)
+    means = (moments.means - mean) @ V.T
+    noise = (V * moments.noise) @ V.T
+    counts = np.maximum(moments.counts, 1)
+    prior = counts / counts.sum()
+    spread = means - prior @ means
+    between = (spread * prior[:, None]).T @ spread - noise * np.sum(prior / counts)
+    pooled = _at_least(np.atleast_2d(total) - between, 0.05 * float(np.diag(total).min()))
+    R = np.linalg.inv(np.linalg.cholesky(pooled))
+    A = R @ noise @ R.T  # the noise in units of the pooled covariance
+    covariances = np.empty((len(means), 1, d, d))
+    for label, count in enumerate(counts):
+        shift = V @ moments.means[label]
+        second = V @ moments.seconds[label] @ V.T
+        own = second - np.outer(shift, shift) + noise / count
+        difference = R @ (own - pooled) @ R.T
+        of_noise = np.trace(A) ** 2 + np.sum(A * A) + 2 * (np.trace(A) * d + np.trace(A))
+        weight = max(0.0, 1 - of_noise / count / max(float(np.sum(difference**2)), 1e-300))
+        values, vectors = np.linalg.eigh(np.eye(d) + weight * difference)
+        root = np.linalg.solve(R, vectors * np.sqrt(np.clip(values, 0.1, 10)))
+        covariances[label, 0] = root @ root.T
+    ones = np.ones((len(means), 1))
+    return ClassMixtures(mean, directions, ones, means[:, None], covariances, moments.counts)
+
+
+def _at_least(matrix: Array, floor: float) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
+
+
+def on_all_classes(scores: Array, columns: Indices, n_classes: int) -> Array:
+    """Scores of the source's classes among all classes; others get the average belief.
+
+    A class that the source has never seen is neither supported nor ruled out.
+    """
+    answer = np.empty((len(scores), n_classes))
+    largest = scores.max(axis=1, keepdims=True)
+    shared = largest + np.log(np.mean(np.exp(scores - largest), axis=1, keepdims=True))
+    answer[:] = shared
+    answer[:, columns] = scores
+    return answer
