@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
 PAGE = FOLDER.parent / "docs" / "benchmarks.md"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "permea")
-SUPPORT = {"__init__", "__main__", "common"}
+SUPPORT = {"__init__", "__main__", "common", "dpsgd"}
 
 
 def names():

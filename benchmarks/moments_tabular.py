@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 from common import options_of, size
+from dpsgd import DELTA, DPSGD, available
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
 from permea.compose.moments import MomentClassifier
 from permea.privacy import Privacy
 
-DELTA = 1e-5
 CANCER = [
     30, 40, 200, 2500, 0.2, 0.4, 0.5, 0.25, 0.4, 0.1,
     3, 5, 25, 600, 0.04, 0.15, 0.4, 0.06, 0.1, 0.03,
@@ -80,10 +80,10 @@ def methods(epsilon, classes):
                 privacy=promise, features=features, neighbours="add/remove", classes=classes
             ),
         )
-    try:
-        from diffprivlib import models
-    except ImportError:
+    if not available("diffprivlib"):
         return
+    from diffprivlib import models
+
     yield (
         "diffprivlib, logistic",
         lambda X: models.LogisticRegression(
@@ -99,49 +99,11 @@ def methods(epsilon, classes):
     )
 
 
-def dpsgd(X, y, X_test, y_test, epsilon, seed, epochs=20):
-    """Logistic regression by DP-SGD."""
-    import torch
-    from opacus import PrivacyEngine
-    from torch.utils.data import DataLoader, TensorDataset
-
-    torch.manual_seed(seed)
-    model = torch.nn.Linear(X.shape[1], int(y.max()) + 1)
-    optimiser = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
-    data = TensorDataset(torch.tensor(X - 0.5, dtype=torch.float32), torch.tensor(y))
-    loader = DataLoader(data, batch_size=max(64, len(X) // 20))
-    model, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
-        module=model, optimizer=optimiser, data_loader=loader, epochs=epochs,
-        target_epsilon=epsilon, target_delta=DELTA, max_grad_norm=1.0,
-    )  # fmt: skip
-    for _ in range(epochs):
-        for rows, labels in loader:
-            if len(rows) == 0:
-                continue
-            optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(model(rows), labels).backward()
-            optimiser.step()
-    with torch.no_grad():
-        guesses = model(torch.tensor(X_test - 0.5, dtype=torch.float32)).argmax(1).numpy()
-    return float((guesses == y_test).mean())
-
-
-def has_opacus():
-    try:
-        import opacus  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def scores(method, X, y, epsilon, runs):
     out = []
     for run in range(runs):
         parts = train_test_split(X, y, test_size=0.3, stratify=y, random_state=run)
         train, test, y_train, y_test = parts
-        if method == "dpsgd":
-            out.append(dpsgd(train, y_train, test, y_test, epsilon, run))
-            continue
         model = method(train) if not hasattr(method, "fit") else method
         out.append(model.fit(train, y_train).score(test, y_test))
     return out
@@ -155,9 +117,7 @@ def main():
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     for name in ("diffprivlib", "opacus"):
-        try:
-            __import__(name)
-        except ImportError:
+        if not available(name):
             print(f"{name} is not installed here: its rows are missing below.")
     print("| table | ε per record | method | accuracy, mean of runs | seconds per run |")
     print("|---|---|---|---|---|", flush=True)
@@ -166,8 +126,8 @@ def main():
             continue
         for epsilon in options.epsilon:
             rows = list(methods(epsilon, np.unique(y)))
-            if has_opacus():
-                rows.append(("DP-SGD, logistic", "dpsgd"))
+            if available("opacus"):
+                rows.append(("DP-SGD, logistic", DPSGD(epsilon, epochs=size(20, 2))))
             for title, method in rows:
                 start = time.perf_counter()
                 mean = np.mean(scores(method, X, y, epsilon, options.runs))

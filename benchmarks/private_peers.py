@@ -12,7 +12,6 @@ interval. Libraries that are not installed are named and left out (extra ``peers
 """
 
 import contextlib
-import importlib
 import io
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from common import QUICK, mnist, options_of, size, table
+from dpsgd import DELTA, DPSGD, available
 from moments_tabular import tables as small_tables
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -30,74 +30,8 @@ from sklearn.model_selection import train_test_split
 from permea import KAHMClassifier, MomentClassifier, Privacy, audit
 from permea.compose import fabricate_records
 
-DELTA = 1e-5
-EPOCHS = size(15, 2)
 ATTACKS = ("loss", "confidence", "entropy", "correctness")
 LARGE = 200  # columns from which on some peers take hours
-
-
-def available(name):
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
-
-
-class DPSGD(ClassifierMixin, BaseEstimator):
-    """Opacus: a linear model, or a small convolutional network for 28 x 28 images."""
-
-    def __init__(self, epsilon=1.0, network=False, epochs=EPOCHS, seed=0):
-        self.epsilon = epsilon
-        self.network = network
-        self.epochs = epochs
-        self.seed = seed
-
-    def fit(self, X, y):
-        import torch
-        from moments_mnist import small_cnn
-        from opacus import PrivacyEngine
-        from torch.utils.data import DataLoader, TensorDataset
-
-        torch.manual_seed(self.seed)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        model = (
-            small_cnn(torch.nn) if self.network else torch.nn.Linear(X.shape[1], len(self.classes_))
-        )
-        optimiser = torch.optim.SGD(
-            model.parameters(), lr=0.5 if self.network else 1.0, momentum=0.9
-        )
-        data = TensorDataset(self._tensor(X), torch.tensor(codes))
-        loader = DataLoader(data, batch_size=max(64, len(X) // 30))
-        model, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
-            module=model, optimizer=optimiser, data_loader=loader, epochs=self.epochs,
-            target_epsilon=self.epsilon, target_delta=DELTA,
-            max_grad_norm=0.1 if self.network else 1.0,
-        )  # fmt: skip
-        for _ in range(self.epochs):
-            for rows, truth in loader:
-                if len(rows):
-                    optimiser.zero_grad()
-                    torch.nn.functional.cross_entropy(model(rows), truth).backward()
-                    optimiser.step()
-        self.model_ = model.eval()
-        return self
-
-    def _tensor(self, X):
-        import torch
-
-        rows = torch.tensor(np.asarray(X) - 0.5, dtype=torch.float32)
-        return rows.reshape(-1, 1, 28, 28) if self.network else rows
-
-    def predict_proba(self, X):
-        import torch
-
-        with torch.no_grad():
-            parts = [self.model_(part).softmax(1).numpy() for part in self._tensor(X).split(2000)]
-        return np.concatenate(parts).astype(float)
-
-    def predict(self, X):
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
 class OnSynthetic(ClassifierMixin, BaseEstimator):
@@ -188,7 +122,7 @@ def peers(epsilon, classes, n_columns, image):
     if available("opacus"):
         yield "Opacus: linear", DPSGD(epsilon)
         if image:
-            yield "Opacus: convolutional", DPSGD(epsilon, network=True)
+            yield "Opacus: convolutional", DPSGD(epsilon, network=True, rate=0.5, clip=0.1)
     if available("DataSynthesizer") and n_columns < size(LARGE, 0):
         yield "PrivBayes, forest", OnSynthetic(lambda X, y: privbayes(X, y, epsilon))
 

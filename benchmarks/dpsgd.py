@@ -1,0 +1,84 @@
+"""DP-SGD with Opacus as a scikit-learn classifier, for the benchmarks that compare with it."""
+
+import importlib
+
+import numpy as np
+from common import size
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+DELTA = 1e-5
+EPOCHS = size(15, 2)
+
+
+def available(name):
+    """Whether a library is installed and imports."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+class DPSGD(ClassifierMixin, BaseEstimator):
+    """A linear model, or a small convolutional network for 28 x 28 images; add/remove a row."""
+
+    def __init__(
+        self, epsilon=1.0, network=False, rate=1.0, clip=1.0, shift=0.5, epochs=EPOCHS, seed=0
+    ):
+        self.epsilon = epsilon
+        self.network = network
+        self.rate = rate
+        self.clip = clip
+        self.shift = shift
+        self.epochs = epochs
+        self.seed = seed
+
+    def fit(self, X, y):
+        import torch
+        from opacus import PrivacyEngine
+        from torch.utils.data import DataLoader, TensorDataset
+
+        torch.manual_seed(self.seed)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        linear = torch.nn.Linear(X.shape[1], len(self.classes_))
+        model = small_cnn(torch.nn) if self.network else linear
+        optimiser = torch.optim.SGD(model.parameters(), lr=self.rate, momentum=0.9)
+        data = TensorDataset(self._tensor(X), torch.tensor(codes))
+        loader = DataLoader(data, batch_size=max(64, len(X) // 30))
+        model, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
+            module=model, optimizer=optimiser, data_loader=loader, epochs=self.epochs,
+            target_epsilon=self.epsilon, target_delta=DELTA, max_grad_norm=self.clip,
+        )  # fmt: skip
+        for _ in range(self.epochs):
+            for rows, truth in loader:
+                if len(rows):
+                    optimiser.zero_grad()
+                    torch.nn.functional.cross_entropy(model(rows), truth).backward()
+                    optimiser.step()
+        self.model_ = model.eval()
+        return self
+
+    def _tensor(self, X):
+        import torch
+
+        rows = torch.tensor(np.asarray(X) - self.shift, dtype=torch.float32)
+        return rows.reshape(-1, 1, 28, 28) if self.network else rows
+
+    def predict_proba(self, X):
+        import torch
+
+        with torch.no_grad():
+            parts = [self.model_(part).softmax(1).numpy() for part in self._tensor(X).split(2000)]
+        return np.concatenate(parts).astype(float)
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def small_cnn(nn):
+    """The convolutional network of Opacus' MNIST example and of Tramèr and Boneh, with tanh."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=2), nn.Tanh(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Flatten(),
+        nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
+    )  # fmt: skip
