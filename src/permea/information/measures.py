@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permea.compose import ReconstructionClassifier
 from permea.information.leakage import InformationLeakage, LeakageWarning, information_leakage
-from permea.models.base import Array
+from permea.models import MembershipAutoencoder, ShrunkWarning
+from permea.models.base import Array, Indices
 from permea.models.bayes import BayesianMembershipMapping
 
 MAX_SAMPLES = 5000  # 003 section 6.1.4
@@ -122,29 +124,46 @@ def transferability(
 def class_images(classifier: Any, X_target: Array) -> tuple[Array, Array]:
     """Images of target rows under source and target models of their class (003 eq. 116, 117).
 
-    Rows whose class only one side knows are left out, for they have no pair of images.
+    The target's models are those of the transfer where it has them in the space of the source
+    (``method="source2target"``, 003 section 2.5). For other methods they are learned here from the
+    rows and the classes assigned to them, as (42) does in its last iteration. Rows whose class
+    only one side knows are left out, for they have no pair of images.
     """
-    aligned = classifier.alignment_.to_source(X_target)
-    at_home = classifier.method == "centers"  # its target models live among the target's features
-    assigned = classifier.predict(X_target)
+    rows = classifier.alignment_.to_source(X_target)
+    assigned = np.searchsorted(classifier.classes_, classifier.predict(X_target))
     source = classifier.source.classifier_
-    target = classifier.fitted_.target.classifier
+    known = np.searchsorted(classifier.classes_, source.classes_.astype(classifier.classes_.dtype))
+    if classifier.method == "source2target":
+        target = classifier.fitted_.target.classifier
+    else:
+        target = _target_models(rows, assigned)
     by_source, by_target = [], []
-    for label in np.unique(assigned):
-        at_source = np.flatnonzero(source.classes_.astype(classifier.classes_.dtype) == label)
-        number = int(np.searchsorted(classifier.classes_, label))
-        at_target = np.flatnonzero(target.classes_ == number)
-        if at_source.size and at_target.size:
-            mine = assigned == label
-            own = X_target if at_home else aligned
-            by_source.append(source.class_models_[at_source[0]].reconstruct(aligned[mine]))
-            by_target.append(target.class_models_[at_target[0]].reconstruct(own[mine]))
+    for label in np.intersect1d(np.intersect1d(assigned, known), target.classes_):
+        mine = rows[assigned == label]
+        at_source = source.class_models_[int(np.flatnonzero(known == label)[0])]
+        at_target = target.class_models_[int(np.flatnonzero(target.classes_ == label)[0])]
+        by_source.append(at_source.reconstruct(mine))
+        by_target.append(at_target.reconstruct(mine))
     if not by_source:
         raise ValueError(
             "No target row is assigned to a class that both source and target know, so there is "
             "nothing to compare their images by."
         )
     return np.concatenate(by_source), np.concatenate(by_target)
+
+
+def _target_models(rows: Array, assigned: Indices) -> ReconstructionClassifier:
+    """Target autoencoders of 003 Algorithm 9, step 6: n = min(20, p), five layers, r_max = ½."""
+    n_components = min(20, rows.shape[1])
+    models = ReconstructionClassifier(
+        MembershipAutoencoder(n_components=n_components, max_inducing=0.5),
+        n_layers=min(5, n_components),
+        allow_single_class=True,
+        random_state=0,
+    )
+    with warnings.catch_warnings():  # a class with few rows carries few dimensions
+        warnings.simplefilter("ignore", ShrunkWarning)
+        return models.fit(rows, assigned)
 
 
 def _measure(
