@@ -2,8 +2,6 @@
 
 import matplotlib.pyplot as plt
 
-NAMES = ("source", "transfer", "own labels")
-
 
 def box_plot(groups, path):
     """One panel per group: a box per way of answering, one point per person.
@@ -19,7 +17,7 @@ def box_plot(groups, path):
         1, len(groups), figsize=(3.4 * len(groups), 3.6), sharey=True, squeeze=False
     )
     for ax, (title, results) in zip(axes[0], groups.items(), strict=True):
-        names = [name for name in (*NAMES, "HRV forest") if name in results[0]]
+        names = list(results[0])
         columns = [[result[name][1] for result in results] for name in names]
         ax.boxplot(columns, widths=0.5, showfliers=False)
         for place, column in enumerate(columns, 1):

@@ -79,28 +79,28 @@ def show_transfer(people, options):
         f"at most ε = {options.epsilon * repeats:g} per R-R interval."
     )
     others = [person for person in people if person is not her]
-    results = [steps.transfer(source, person, options.split)[0] for person in others]
-    print(f"\n{'balanced accuracy':20}{'source':>10}{'transfer':>10}{'own labels':>12}")
+    results = [steps.transfer(source, person, options.split) for person in others]
+    print("\nbalanced accuracy" + "".join(f"{word:>16}" for word in results[0]))
     for person, result in zip(others, results, strict=True):
-        values = [result[name][1] for name in ("source", "transfer", "own labels")]
-        print(f"{person.name:20}{values[0]:10.3f}{values[1]:10.3f}{values[2]:12.3f}")
-    print_gain(results)
+        print(f"{person.name:17}" + "".join(f"{value[1]:16.3f}" for value in result.values()))
+    for method in steps.METHODS:
+        print_gain(results, method)
     if options.figure:
         from figures import box_plot
 
         box_plot({options.set: results}, options.figure)
 
 
-def print_gain(results):
+def print_gain(results, method):
     """By how much, for how many, and how sure."""
-    first, second = ([result[name][1] for result in results] for name in ("source", "transfer"))
+    first, second = ([result[name][1] for result in results] for name in ("source", method))
     if len(results) < 2:
         print("\nOne target only: no interval over people.")
         return
     mean, low, high = steps.over_people(np.subtract(second, first))
     better, count, least, most = steps.how_many_gain(first, second)
     print(
-        f"\ntransfer minus source: {mean:+.3f} [{low:+.3f}, {high:+.3f}]; better for {better} of "
+        f"\n{method} minus source: {mean:+.3f} [{low:+.3f}, {high:+.3f}]; better for {better} of "
         f"{count} people, share [{least:.2f}, {most:.2f}] (95 % intervals over people)"
     )
 

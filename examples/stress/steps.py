@@ -11,6 +11,7 @@ from permea.federation import Federation, Party
 from permea.information import Interpreter
 
 DELTA = 1e-5  # 003 §6.3.4
+METHODS = ("source2target", "consensus")  # 003 §2.5, and the library's own
 
 
 def promise(epsilon):
@@ -26,23 +27,27 @@ def source_of(people, epsilon, seed=None):
     return her, SourceModel(privacy=promise(epsilon), random_state=seed).fit(her.X, her.y)
 
 
-def transfer(source, person, how, seed=0, **options):
-    """Accuracies on one person: source alone, transfer, and her own labels alone.
+def transfer(source, person, how, seed=0, methods=METHODS):
+    """Answers about one person: the source alone, transfer by each method, her own labels alone.
 
-    Returns a dict of (accuracy, balanced accuracy), and the fitted classifier.
+    Returns a dict of (accuracy, balanced accuracy).
     """
     labelled, test = person.split(how, seed)
-    used = labelled | test
-    y = np.where(labelled, person.y, -1)
-    clf = TransferClassifier(source, random_state=seed, **options).fit(person.X[used], y[used])
     own = KAHMClassifier().fit(person.X[labelled], person.y[labelled])
-    truth = person.y[test]
-    answers = {
-        "source": source.predict(person.X[test]),
-        "transfer": clf.predict(person.X[test]),
-        "own labels": own.predict(person.X[test]),
-    }
-    return {name: scores(truth, answer) for name, answer in answers.items()}, clf
+    answers = {"source": source.predict(person.X[test])}
+    for method in methods:
+        clf = target_of(source, person, how, seed, method)
+        answers[method] = clf.predict(person.X[test])
+    answers["own labels"] = own.predict(person.X[test])
+    return {name: scores(person.y[test], answer) for name, answer in answers.items()}
+
+
+def target_of(source, person, how, seed=0, method="source2target"):
+    """The target's classifier: her labelled rows, her other rows, and the source's artefact."""
+    labelled, test = person.split(how, seed)
+    used = labelled | test
+    y = np.where(labelled, person.y, -1)[used]
+    return TransferClassifier(source, method=method, random_state=seed).fit(person.X[used], y)
 
 
 def scores(truth, answer):
