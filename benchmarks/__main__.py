@@ -26,11 +26,13 @@ import time
 from datetime import date
 from pathlib import Path
 
+from benchmarks import figures
+
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
 PAGE = FOLDER.parent / "docs" / "benchmarks.md"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "permea")
-SUPPORT = {"__init__", "__main__", "common", "dpsgd"}
+SUPPORT = {"__init__", "__main__", "common", "dpsgd", "figures"}
 
 
 def names():
@@ -141,13 +143,17 @@ def page():
         "# Benchmarks\n\n"
         "Every figure on this page was printed by the command above it; the page is rendered from "
         "the stored\noutputs by `python -m benchmarks report`, and a test checks that it matches "
-        "them.\n"
+        "them. The figures are drawn from the same files by that command and by `make docs`.\n"
     ]
     for path in sorted(RESULTS.glob("*.json")):
         kept = json.loads(path.read_text())
         versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
+        picture = ""
+        if kept["name"] in figures.FIGURES:
+            picture = f"![{kept['title']}](figures/benchmark-{kept['name']}.svg)\n\n"
         parts.append(
             f"\n## {kept['title']}\n\n```console\n$ {kept['command']}\n```\n\n{kept['output']}\n\n"
+            f"{picture}"
             f"*{kept['date']}, {kept['seconds']} s, {kept['machine']}; {versions}.*\n"
         )
     return "".join(parts)
@@ -172,7 +178,8 @@ def main():
             print(f"{name:28} {title(name)}")
     elif arguments.action == "report":
         PAGE.write_text(page())
-        print(f"wrote {PAGE}")
+        drawn = figures.draw_all(PAGE.parent / "figures")
+        print(f"wrote {PAGE} and {len(drawn)} figures")
     else:
         unknown = sorted(set(arguments.names) - set(names()))
         if unknown or not (arguments.names or arguments.all):

@@ -1,10 +1,14 @@
 """Sphinx configuration."""
 
 import os
+import sys
+from pathlib import Path
 
 from permea import __version__
 
 os.environ["PERMEA_PROGRESS"] = "0"
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
 
 project = "permea"
 copyright = "the permea authors"
@@ -36,3 +40,10 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "abort_on_example_error": True,
 }
+
+
+def setup(app):
+    """Draw the figures of the benchmark page before it is read."""
+    from benchmarks.figures import draw_all
+
+    draw_all(HERE / "figures")

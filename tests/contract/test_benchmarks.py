@@ -46,3 +46,17 @@ def test_several_seeds_become_mean_and_deviation():
     first, second = "| a | 0.50 | x |\ntext", "| a | 0.70 | y |\ntext"
     assert runner.averaged([first, second]) == "| a | 0.60 ± 0.14 | x / y |\ntext"
     assert runner.averaged([first]) == first
+
+
+def test_figures_come_from_the_stored_tables(tmp_path):
+    stored = {path.stem for path in runner.RESULTS.glob("*.json")}
+    drawn = runner.figures.draw_all(tmp_path)
+    wanted = {f"benchmark-{name}.svg" for name in stored & set(runner.figures.FIGURES)}
+    assert {path.name for path in drawn} == wanted
+    assert all("<svg" in path.read_text() for path in drawn)
+
+
+def test_tables_are_read_back():
+    text = "words\n| a | b |\n|---|---|\n| 1 | x |\n\n| c |\n|---|\n| 2 |"
+    assert runner.figures.tables(text) == [[{"a": "1", "b": "x"}], [{"c": "2"}]]
+    assert runner.figures.number("0.98 ± 0.01") == 0.98
