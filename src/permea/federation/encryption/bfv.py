@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import EvaluationKey, PublicKey, Scheme, SecretKey
-from .circuits import CIRCUITS, Circuit, Runner, cost
+from .circuits import CIRCUITS, Circuit, Runner, cost, evaluate_batch
 from .engine import Engine, load_ciphertext, run_in_worker
 from .messages import EncryptionError, MismatchError, WrongKeyError, pack
 from .parameters import RINGS, Parameters, choose, context_of, import_seal
@@ -226,12 +226,16 @@ class BFV(Scheme):
                     f"party {party} sent {len(parts)} ciphertexts, expected {each * len(sizes)}"
                 )
         engine = Engine(self.seal_parameters, evaluation_key.parts)
-        results: list[bytes] = []
+        tasks = [
+            ([parts[index * each : (index + 1) * each] for parts in parties], size)
+            for index, size in enumerate(sizes)
+        ]
         with self._runner(engine, evaluation_key) as run:
-            for index, size in enumerate(sizes):
-                batch = [parts[index * each : (index + 1) * each] for parts in parties]
-                results += self.layout.evaluate(engine, run, batch, size)
-        return results
+            if len(tasks) >= self.n_jobs:  # a batch per process: nothing travels in between
+                found = run(evaluate_batch, [(self.layout, *task) for task in tasks])
+            else:
+                found = [self.layout.evaluate(engine, run, *task) for task in tasks]
+        return [result for results in found for result in results]
 
     @contextmanager
     def _runner(self, engine: Engine, key: EvaluationKey) -> Iterator[Runner]:

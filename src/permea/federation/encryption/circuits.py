@@ -131,6 +131,23 @@ def excess_over_rivals(
     return bytes(engine.mask(total, positions).to_string())
 
 
+def running_sums(engine: Engine, terms: Sequence[Any]) -> list[Any]:
+    """Sums of the first 1, 2, … terms."""
+    sums = list(terms[:1])
+    for term in terms[1:]:
+        sums.append(engine.add([sums[-1], term]))
+    return sums
+
+
+def evaluate_batch(
+    engine: Engine, circuit: Circuit, parties: list[list[bytes]], n_queries: int
+) -> list[bytes]:
+    """A whole batch in one process."""
+    return circuit.evaluate(
+        engine, lambda task, calls: [task(engine, *args) for args in calls], parties, n_queries
+    )
+
+
 class Thermometer(Circuit):
     """Thermometer codes: a distance a is the vector T[v] = [a ≥ v], v = 0, …, 2^bits − 1.
 
@@ -222,9 +239,10 @@ class Thermometer(Circuit):
         U = [engine.load(item[1]) for item in minima]
         shifted = [engine.load(item[2]) for item in minima]
         where = self.positions(n_queries)
+        later, earlier = running_sums(engine, U[:0:-1])[::-1], running_sums(engine, shifted[:-1])
         tasks = []
         for c in range(self.n_classes):
-            rivals = engine.add(U[c + 1 :] + shifted[:c])
+            rivals = engine.add(later[c : c + 1] + earlier[max(c - 1, 0) : c])
             chosen = np.zeros(self.degree, dtype=bool)
             chosen[where[:, c] % self.degree] = True
             tasks.append((minima[c][0], bytes(rivals.to_string()), width, self.thresholds, chosen))
