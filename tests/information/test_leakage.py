@@ -149,6 +149,15 @@ def test_more_noise_leaks_less_and_no_relation_leaks_nothing():
     assert information_leakage(*example_1(27, 0)[:2]).mutual_information.nats > 0.5
 
 
+@pytest.mark.parametrize("noise", ["full", "per_output", "shared"])
+def test_gain_is_what_looking_is_worth(noise):
+    x, t, _ = example_1(5, 0)
+    leak = information_leakage(x, t, noise=noise)
+    assert abs(leak.gain - 5 * math.log(2)) < 0.3  # all Gaussian: the mutual information
+    nothing = information_leakage(np.random.default_rng(9).normal(size=x.shape), t, noise=noise)
+    assert abs(nothing.gain) < 0.3
+
+
 def test_units_of_the_mutual_information():
     x, t, _ = example_1(5, 1)
     found = information_leakage(x, t).mutual_information

@@ -45,6 +45,7 @@ def test_all_measures_rise_with_epsilon_and_transfer_stays_flat(study):
     for name in ("privacy_leakage", "interpretability"):
         assert frame[name].is_monotonic_increasing, name
     assert frame["transferability"].idxmin() == 0
+    assert frame["image_gap"].is_monotonic_decreasing
     assert frame["recovered"].iloc[0] < 0.1 < 0.9 < frame["recovered"].iloc[2]
     assert frame["source_accuracy"].iloc[0] < 0.6
     assert np.ptp(frame["accuracy"]) < 0.3 * np.ptp(frame["source_accuracy"])

@@ -60,8 +60,11 @@ class AdversaryReport:
 
     @property
     def mean_recovered(self) -> float:
-        """Share of all variance recovered, every variable in units of its own spread."""
-        return float(np.nanmean(self.recovered))
+        """Share of the variance recovered, averaged over the variables.
+
+        A share below zero counts as zero: an adversary may always guess the mean instead.
+        """
+        return float(np.nanmean(np.clip(self.recovered, 0, None)))
 
     def to_frame(self) -> Any:
         """One row per hidden variable, as a pandas data frame."""

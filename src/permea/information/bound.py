@@ -6,6 +6,7 @@ of the hidden variables adds log|det W|, and log|det W| itself, when W was estim
 is too large by a known amount that is taken off.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.base import clone
 from permea.information.entropy import log_det_bias
 from permea.models.base import Array
 from permea.models.bayes import BayesianMembershipMapping
+from permea.models.output_frame import unit_directions
 from permea.models.weight_posterior import Belief, infer
 
 _ROWS_PER_HIDDEN = 10  # a full noise covariance wants so many rows per hidden variable
@@ -137,6 +139,26 @@ def bootstrap_interval(
         deviations = np.array(means) - found.value
     low, high = np.quantile(deviations, [0.025, 0.975])
     return float(found.value - high), float(found.value - low)
+
+
+def blind_value(noise: str, T: Array) -> float:
+    """What the same kind of noise gives somebody who sees nothing: −H of a normal distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> T = np.array([[-1.0], [1.0]])
+    >>> round(blind_value("shared", T), 4)
+    -1.4189
+    """
+    q = T.shape[1]
+    if noise == "full":
+        log_det = -2 * unit_directions(T).log_det
+    else:
+        variances = np.maximum(T.var(axis=0), 1e-200)
+        each = np.log(variances) if noise == "per_output" else np.full(q, np.log(variances.mean()))
+        log_det = float(each.sum())
+    return float(-0.5 * (q * math.log(2 * math.pi * math.e) + log_det))
 
 
 def unexplained(found: Bound, T: Array) -> Array:

@@ -21,6 +21,7 @@ from sklearn.base import clone
 from permea.information.bound import (
     Bound,
     best_bound,
+    blind_value,
     bootstrap_interval,
     candidates,
     unexplained,
@@ -57,6 +58,9 @@ class InformationLeakage:
         hidden variables are differences of mutual information.
     model : BayesianMembershipMapping
         The adversary: estimates the hidden variables from observed rows.
+    gain : float
+        ``value`` less that of a normal distribution fitted to the hidden variables alone, with
+        noise of the same kind: how much the adversary gains by looking, zero when nothing.
     standard_error : float
         Sampling error of ``value``.
     interval : pair of float or None
@@ -77,6 +81,7 @@ class InformationLeakage:
 
     value: float
     model: BayesianMembershipMapping
+    gain: float
     standard_error: float
     interval: tuple[float, float] | None
     mutual_information: MutualInformation
@@ -212,6 +217,7 @@ def information_leakage(
     return InformationLeakage(
         value=found.value,
         model=found.model,
+        gain=found.value - blind_value(found.model.noise, T),
         standard_error=float(found.contributions.std(ddof=1)) / math.sqrt(len(X)),
         interval=interval,
         mutual_information=mutual_information(found.value, found.model, X, T, entropy),

@@ -117,8 +117,12 @@ def transferability(
     rows = np.asarray(X_target, dtype=np.float64)
     if max_samples is not None and len(rows) > max_samples:
         rows = rows[np.random.default_rng(random_state).permutation(len(rows))[:max_samples]]
-    by_source, by_target = class_images(classifier, rows)
-    return _measure(by_target, by_source, None, random_state)
+    return image_information(*class_images(classifier, rows))
+
+
+def image_information(by_source: ArrayLike, by_target: ArrayLike) -> InformationLeakage:
+    """Information about the source's images in the target's, as `transferability` measures it."""
+    return _measure(by_target, by_source, None, None)
 
 
 def class_images(classifier: Any, X_target: Array) -> tuple[Array, Array]:

@@ -60,7 +60,9 @@ def plot_trade_off(frame: Any) -> "Figure":
             ax.legend(fontsize="small")
         else:
             for _, point in ordered.iterrows():
-                ax.annotate(f"ε={point['epsilon']:g}", (point[across], point[up]), fontsize="small")
+                place = (point[across], point[up])
+                ax.annotate(f"ε={point['epsilon']:g}", place, xytext=(4, -10),
+                            textcoords="offset points", fontsize="small")  # fmt: skip
         ax.set(xlabel=_LABELS[across], ylabel=_LABELS[up], title=f"({letter})")
     return figure  # type: ignore[no-any-return]
 
@@ -134,8 +136,10 @@ def plot_leakage_levels(
             f"Give one title for each sample, and at least one: {len(samples)} samples, "
             f"{len(titles)} titles."
         )
+    lines = max(title.count("\n") + 1 for title in titles)
+    size = (2.4 * len(samples), 2.4 + 0.25 * lines)
     figure, axes = pyplot().subplots(
-        1, len(samples), figsize=(2.4 * len(samples), 2.9), layout="constrained", squeeze=False
+        1, len(samples), figsize=size, layout="constrained", squeeze=False
     )
     for ax, sample, title in zip(axes.flat, samples, titles, strict=True):
         row = np.asarray(sample, dtype=float)

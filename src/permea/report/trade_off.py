@@ -21,10 +21,9 @@ from permea.information import (
     interpretability,
     privacy_leakage,
     simulate_attack,
-    transferability,
 )
 from permea.information.columns import column_names, same_rows, table
-from permea.information.measures import MAX_SAMPLES
+from permea.information.measures import MAX_SAMPLES, class_images, image_information
 from permea.models.base import Array
 from permea.models.bayes import BayesianMembershipMapping
 from permea.privacy import Privacy, release
@@ -52,6 +51,9 @@ class TradeOffPoint:
         003 Definitions 10 and 11.
     transferability : InformationLeakage or None
         003 Definition 12; None without a target.
+    image_gap : float
+        Root mean squared distance between the source's and the target's image of a target row; NaN
+        without a target.
     accuracy, source_accuracy : float
         Of the transfer classifier and of the source's classifier alone on the test rows; NaN
         without test rows.
@@ -69,6 +71,7 @@ class TradeOffPoint:
     privacy_leakage: InformationLeakage
     interpretability: InformationLeakage
     transferability: InformationLeakage | None
+    image_gap: float
     accuracy: float
     source_accuracy: float
     adversary: AdversaryReport | None
@@ -85,6 +88,7 @@ class TradeOffPoint:
             "privacy_leakage": self.privacy_leakage.value,
             "interpretability": self.interpretability.value,
             "transferability": nothing if moved is None else moved.value,
+            "image_gap": self.image_gap,
             "accuracy": self.accuracy,
             "source_accuracy": self.source_accuracy,
             "recovered": nothing if attack is None else attack.mean_recovered,
@@ -210,7 +214,9 @@ def trade_off(
     The measures use noise of the same law as the source model, drawn afresh. Privacy leakage and
     interpretability are about variables that are the same for every ε, so that their differences
     are differences of mutual information. Transferability is about the source's images, which
-    change with ε themselves: it usually rises with ε, but need not.
+    change with ε themselves, so that it need not rise with ε: images that noise has flattened are
+    easy to predict. ``image_gap``, the root mean squared distance between the images of a row by
+    either side, says how far they are apart.
 
     Examples
     --------
@@ -294,6 +300,12 @@ class _Target:
             if (values[0] is None) != (values[1] is None):
                 raise ValueError(f"Give {pair[0]} and {pair[1]} together, or neither.")
 
+    def sample(self, most: int | None) -> Array:
+        """At most so many target rows, drawn at random."""
+        rows = np.asarray(self.rows)
+        order = np.random.default_rng(self.seed).permutation(len(rows))
+        return np.asarray(rows[order if most is None else order[:most]], dtype=np.float64)
+
     def learn(self, source: SourceModel) -> TransferClassifier | None:
         if self.rows is None or self.labels is None:
             return None
@@ -326,10 +338,11 @@ def _point(
     source = SourceModel(privacy=privacy, classifier=classifier, random_state=owner.seed)
     source.fit(owner.rows, owner.labels)
     clf = target.learn(source)
-    moved = None
+    moved, gap = None, math.nan
     if clf is not None:
-        rows = np.asarray(target.rows)
-        moved = transferability(clf, rows, max_samples=owner.max_samples, random_state=owner.seed)
+        by_source, by_target = class_images(clf, target.sample(owner.max_samples))
+        moved = image_information(by_source, by_target)
+        gap = float(np.sqrt(np.mean(np.sum((by_source - by_target) ** 2, axis=1))))
     accuracy, source_accuracy = target.accuracies(source, clf)
     attack, interpreter = None, None
     if models:
@@ -341,6 +354,7 @@ def _point(
         privacy_leakage=privacy_leakage(noised, hidden, max_samples=None),
         interpretability=interpretability(noised, parameters, max_samples=None),
         transferability=moved,
+        image_gap=gap,
         accuracy=accuracy,
         source_accuracy=source_accuracy,
         adversary=attack,
