@@ -12,7 +12,7 @@ import numpy as np
 from permea import Privacy, release
 from permea.datasets import impulse_rejection, make_recordings, make_windows
 
-person = make_recordings(1, artefacts=0.01, random_state=4)[0]
+person = make_recordings(1, artefacts=0.004, random_state=4)[0]
 cleaned, artefact = impulse_rejection(person.intervals)
 minutes = person.times / 60
 
@@ -50,9 +50,10 @@ passed = release(windows.X, Privacy(epsilon=1, delta=1e-5, domain=(0.4, 1.4))).d
 stressed = windows.score > 45
 figure, ax = plt.subplots(figsize=(8, 3))
 for chosen, name in ((~stressed, "no stress"), (stressed, "under stress")):
-    (line,) = ax.plot(passed[chosen].mean(0), linewidth=0.8, label=f"{name}, noised")
+    seen = np.arange(1, chosen.sum() + 1)
+    (line,) = ax.plot(seen, np.cumsum(passed[chosen].mean(axis=1)) / seen, label=f"{name}, noised")
     ax.axhline(windows.X[chosen].mean(), linestyle="--", color=line.get_color())
-ax.set(xlabel="intervals into the past", ylabel="mean interval, seconds")
+ax.set(xlabel="rows averaged", ylabel="mean interval, seconds", ylim=(0.8, 1.0))
 ax.legend()
 figure.tight_layout()
 print("rows per interval:", windows.repeats, "rows:", len(windows), np.bincount(stressed))

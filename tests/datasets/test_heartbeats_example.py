@@ -1,5 +1,6 @@
 """The stress application on invented people: knowledge helps, nothing helps where there is none."""
 
+import doctest
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,13 @@ def test_an_interval_over_people_covers_the_mean_as_often_as_it_says(example):
         _, low, high = steps.over_people(random.normal(0.1, 1, 30))
         hits += low <= 0.1 <= high
     assert 0.87 < hits / 300 < 0.99
+
+
+def test_examples_in_the_example_hold(example):
+    for module in example:
+        found = doctest.testmod(module)
+        assert found.attempted > 0
+        assert found.failed == 0
 
 
 def test_gains_are_counted_with_an_exact_interval(example):
