@@ -19,6 +19,8 @@ from people import SETTINGS, Setting, apart, people_of, recordings_of
 from permea.datasets import read_rr
 from permea.information import LeakageWarning
 
+STEPS = ("transfer", "reasons", "federation", "attack")
+
 
 def main():
     """Run all steps and print what they found."""
@@ -30,13 +32,15 @@ def main():
     print(f"{len(recordings)} recordings, {len(people)} people with both classes and enough rows")
     if len(people) < 2:
         raise SystemExit("At least two people are needed: one source, one target.")
-    show_transfer(people, options)
-    if np.isfinite(people[0].windows.ratings).all():
+    if "transfer" in options.steps:
+        show_transfer(people, options)
+    if "reasons" in options.steps and np.isfinite(people[0].windows.ratings).all():
         show_reasons(people[0])
-    show_federation(people, options)
-    report = steps.attack(*apart(recordings, setting), options.epsilon)
-    print("\n== Attack on a private model of rows that share no interval\n")
-    print(report)
+    if "federation" in options.steps:
+        show_federation(people, options)
+    if "attack" in options.steps:
+        print("\n== Attack on a private model of rows that share no interval\n")
+        print(steps.attack(*apart(recordings, setting), options.epsilon))
 
 
 def arguments():
@@ -51,6 +55,7 @@ def arguments():
     parser.add_argument("--threshold", type=float, default=50.0, help="of the score in --files")
     parser.add_argument("--epsilon", type=float, default=1.0, help="per entry")
     parser.add_argument("--split", choices=["time", "random"], default="time")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="all by default")
     parser.add_argument("--figure", help="where to save the box plot (needs permea[plot])")
     return parser.parse_args()
 
