@@ -118,7 +118,7 @@ def rows_found(path, X):
 
 def test_the_file_holds_no_source_row(small, artefact, tmp_path):
     path = permea.save(artefact, tmp_path / "source.permea")
-    assert rows_found(path, small[0]) == 0
+    assert rows_found(path, small[0][:100]) == 0
 
 
 def test_the_search_finds_rows_where_they_are(small, tmp_path):

@@ -40,7 +40,7 @@ def principal_directions(Y: Array, n_directions: int) -> Array:
     N, p = Y.shape
     mean = Y.mean(axis=0, dtype=np.float64)
     wanted = min(n_directions, p)
-    if N <= p:
+    if p >= N:
         centred = np.asarray(Y, np.float64) - mean
         gram = centred @ centred.T
         values, vectors = _leading(gram, min(wanted, N))

@@ -5,10 +5,12 @@ once, and take the smallest distance over all voices. Both make first mistakes p
 
 * the source is heard in the form that explains the labelled target rows best (mixtures, moments or
   means of its classes with the known noise taken out, or its classifier), at a temperature that
-  says how far it can be trusted;
+  says how far it can be trusted; a source that explains them badly has the first word only, and
+  one that explains them well leaves little for the rounds to do: there is one;
 * a row is scored by a target classifier that was trained without it;
-* beliefs of both are multiplied, balanced to the class proportions, and mixed with those of the
-  nearest neighbours before a label is adopted.
+* beliefs of both are multiplied (the target's counts less where its labels came from a certain
+  source and say little of their own), balanced to the class proportions, and mixed with those of
+  the nearest neighbours before a label is adopted.
 """
 
 from dataclasses import dataclass, field
@@ -31,10 +33,13 @@ _DIRECTIONS = 100  # in which the target is learned
 _NEIGHBOUR_DIRECTIONS = 50
 _ENOUGH_ROWS = 10_000  # the rows are scored in two parts, in up to five when there are fewer
 _STRENGTH = 200.0  # rows that a part of the source counts for when it is adapted
-_MIXING = 0.6  # share of the neighbours in a belief
+_MIXING = 0.8  # share of the neighbours in a belief while the source is silent
+_LESS_MIXING = 0.5  # and when it speaks
+_DEFERENCE = 0.25  # weight of the target's belief when its labels came from a certain source
 _FIRST_MIXING = 0.9
 _FIRST_TRUST = 0.01  # weight of the source beside a label when labels start to spread
-_CONVINCING = 0.4  # loss of a source that may speak before the neighbours do
+_CERTAIN = 0.2  # below this loss there is one round: more would teach the target its own mistakes
+_CONVINCING = 0.5  # largest loss on the labelled rows of a source that is heard in the rounds
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class ConsensusModel:
     directions: Array
     target: TargetModel
     target_temperature: float
-    voice: Any
+    target_weight: float  #: exponent of the target's belief
+    voice: Any  #: None when the source convinced by its first word only
     source_temperature: float
     source: AlignedSource
     heard_as: str  #: the form in which the source was heard
@@ -55,12 +61,12 @@ class ConsensusModel:
         """−log belief of each voice, shape (m, C) each."""
         codes = (Y - self.mean) @ self.directions.T
         own = -0.5 * np.square(self.target.distances(np.asarray(codes, Y.dtype)))
-        other = self.voice.scores(self.voice.encode(Y))
-        other = on_all_classes(other, self.source.columns, self.source.n_classes)
-        return {
-            "target": _costs(own, self.target_temperature),
-            "source": _costs(other, self.source_temperature),
-        }
+        parts = {"target": self.target_weight * _costs(own, self.target_temperature)}
+        if self.voice is not None:
+            other = self.voice.scores(self.voice.encode(Y))
+            other = on_all_classes(other, self.source.columns, self.source.n_classes)
+            parts["source"] = _costs(other, self.source_temperature)
+        return parts
 
     def combined(self, parts: Parts) -> Array:
         """Sum of the costs: the product of the beliefs."""
@@ -117,9 +123,7 @@ class _Rounds:
         self.mean = task.rows.mean(axis=0, dtype=np.float64).astype(task.rows.dtype)
         self.directions = principal_directions(task.rows, _DIRECTIONS)
         self.codes = np.asarray((task.rows - self.mean) @ self.directions.T, task.rows.dtype)
-        self.near: Neighbourhood = neighbourhood(
-            self.codes[:, :_NEIGHBOUR_DIRECTIONS], self.random
-        )
+        self.near: Neighbourhood = neighbourhood(self.codes[:, :_NEIGHBOUR_DIRECTIONS], self.random)
         self.proportions = class_proportions(task)
         self.given = np.eye(task.n_classes)[np.maximum(task.labels, 0)]
 
@@ -128,6 +132,11 @@ class _Rounds:
         self.heard_as, self.voice, self.temperature, loss = self.best_voice()
         self.heard = self.voice.encode(task.rows)
         posterior = self.first_beliefs(loss)
+        knows_all = len(task.source.columns) == task.n_classes  # else it would outvote the unknown
+        self.speaks, certain = knows_all and loss < _CONVINCING, knows_all and loss < _CERTAIN
+        self.weight = _DEFERENCE if certain else 1.0
+        self.mixing = 0.0 if certain else _LESS_MIXING if self.speaks else _MIXING
+        sequence = sequence[-1:] if certain else sequence
         labels = self.adopted(posterior)
         if not self.proportions.any():  # unknown: what the labels and their neighbours say
             self.proportions = posterior.mean(axis=0)
@@ -140,10 +149,10 @@ class _Rounds:
             labels = now
         depth = min(n_layers, sequence[-1])
         target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
-        voice = self.voice.adapted(self.heard, posterior, _STRENGTH)
+        voice = self.voice.adapted(self.heard, posterior, _STRENGTH) if self.speaks else None
         return ConsensusModel(
-            self.mean, self.directions, target, own_temperature, voice, self.temperature,
-            task.source, self.heard_as, history,
+            self.mean, self.directions, target, own_temperature, self.weight, voice,
+            self.temperature, task.source, self.heard_as, history,
         )  # fmt: skip
 
     def best_voice(self) -> tuple[str, Any, float, float]:
@@ -164,10 +173,11 @@ class _Rounds:
 
     def first_beliefs(self, loss: float) -> Array:
         """Labels spread over the neighbours, with the source as a weak or a strong opinion."""
-        task, missing = self.task, len(self.task.labelled_classes) < self.task.n_classes
+        task, knows_all = self.task, len(self.task.source.columns) == self.task.n_classes
+        missing = len(task.labelled_classes) < task.n_classes
         source = balanced(beliefs(self.source_scores(self.voice), self.temperature),
                           self.proportions)  # fmt: skip
-        if loss < _CONVINCING or missing:
+        if (knows_all and loss < _CONVINCING) or missing:
             return self.with_given(source)
         start = _FIRST_TRUST * source
         start[~task.unlabelled] = self.given[~task.unlabelled]
@@ -198,20 +208,21 @@ class _Rounds:
                 continue
             target = self.fit_target(learn, labels, dimension, 1)
             own[score] = -0.5 * np.square(target.distances(self.codes[score]))
-            heard = self.voice.adapted(self.heard[learn], posterior[learn], _STRENGTH)
-            source[score] = self.source_scores(heard, score)
+            if self.speaks:
+                heard = self.voice.adapted(self.heard[learn], posterior[learn], _STRENGTH)
+                source[score] = self.source_scores(heard, score)
         own_temperature, _ = calibrate(own, labels)
-        self.temperature, _ = calibrate(source, labels)
-        agreed = beliefs(own, own_temperature) * beliefs(source, self.temperature)
+        agreed = beliefs(own, own_temperature) ** self.weight
+        if self.speaks:
+            self.temperature, _ = calibrate(source, labels)
+            agreed *= beliefs(source, self.temperature)
         agreed /= np.maximum(agreed.sum(axis=1, keepdims=True), 1e-300)
         agreed = balanced(self.with_given(agreed), self.proportions)
-        mixed = self.near.spread(agreed, _MIXING, 20)
+        mixed = self.near.spread(agreed, self.mixing, 20 if self.mixing else 0)
         mixed /= np.maximum(mixed.sum(axis=1, keepdims=True), 1e-300)
         return self.with_given(balanced(mixed, self.proportions)), own_temperature
 
-    def fit_target(
-        self, rows: Any, labels: Indices, dimension: int, n_layers: int
-    ) -> TargetModel:
+    def fit_target(self, rows: Any, labels: Indices, dimension: int, n_layers: int) -> TargetModel:
         return self.learner.fit(
             self.codes[rows], labels[rows], n_components=dimension, n_layers=n_layers, share=0.5
         )

@@ -12,12 +12,15 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.cluster import KMeans
 
+from permea._parallel import run_parallel
 from permea.models.base import Array, Indices
 
 _MOST_DIRECTIONS = 50
 _MOST_PARTS = 10
 _ROWS_OF_A_PART = 600
-_STEPS = 10  # of expectation maximisation
+_STARTS = 4  # mixtures from different starts; their log-densities are averaged
+_START_ROWS = 3000  # rows that a start looks at
+_STEPS = 6  # of expectation maximisation
 _FLOOR = 0.25  # smallest variance, in units of the smallest that a kept direction has
 
 
@@ -124,9 +127,16 @@ def kept_directions(variances: Array, noise: Array, n_rows: int, n_features: int
 
 
 def fit_mixtures(
-    Y: Array, labels: Indices, n_classes: int, directions: Array, noise: Array, *, seed: int = 0
-) -> ClassMixtures | None:
-    """Learn a mixture for each class from noised rows.
+    Y: Array,
+    labels: Indices,
+    n_classes: int,
+    directions: Array,
+    noise: Array,
+    *,
+    n_jobs: int | None = None,
+    seed: int = 0,
+) -> tuple[ClassMixtures, ...]:
+    """Learn mixtures of each class from noised rows, from several starts.
 
     Parameters
     ----------
@@ -140,13 +150,15 @@ def fit_mixtures(
         Principal directions of ``Y``, largest variance first.
     noise : ndarray of shape (p,)
         Public variance of the noise on each entry.
+    n_jobs : int, optional
+        Workers.
     seed : int
-        For k-means.
+        For the starts.
 
     Returns
     -------
-    ClassMixtures or None
-        None where the noise drowns every direction.
+    tuple of ClassMixtures
+        Empty where the noise drowns every direction.
     """
     mean = Y.mean(axis=0, dtype=np.float64)
     codes = np.asarray((Y - mean.astype(Y.dtype)) @ directions.T, np.float64)
@@ -154,30 +166,55 @@ def fit_mixtures(
     variances = codes.var(axis=0)
     d = kept_directions(variances, np.diag(in_codes), *Y.shape)
     if d == 0:
-        return None
-    codes, in_codes = codes[:, :d], np.asarray(in_codes[:d, :d], np.float64)
+        return ()
+    in_codes = np.asarray(in_codes[:d, :d], np.float64)
     floor = _FLOOR * float(np.min(variances[:d] - np.diag(in_codes)))
     counts = np.bincount(labels, minlength=n_classes)
     parts = np.clip(counts // _ROWS_OF_A_PART, 1, _MOST_PARTS)
-    K = int(parts.max())
-    weights, centres = np.zeros((n_classes, K)), np.zeros((n_classes, K, d))
-    covariances = np.broadcast_to(np.eye(d), (n_classes, K, d, d)).copy()
-    for label in range(n_classes):
-        found = _learn_class(codes[labels == label], int(parts[label]), np.cov(codes.T), seed)
-        k = len(found[0])
-        weights[label, :k], centres[label, :k] = found[0], found[1]
-        covariances[label, :k] = [_without_noise(S, in_codes, floor) for S in found[2]]
-    return ClassMixtures(mean, directions[:d], weights, centres, covariances, counts)
+    by_class = [codes[labels == label, :d] for label in range(n_classes)]
+    n_starts = _STARTS if parts.max() > 1 else 1
+    tasks = [
+        (by_class[label], int(parts[label]), in_codes, floor, seed + start)
+        for start in range(n_starts)
+        for label in range(n_classes)
+    ]
+    learned = run_parallel(_learn_class, tasks, n_jobs=n_jobs, desc="mixtures")
+    made = []
+    for start in range(n_starts):
+        found = learned[start * n_classes : (start + 1) * n_classes]
+        made.append(_assembled(found, mean, directions[:d], counts))
+    return tuple(made)
 
 
-def _learn_class(codes: Array, K: int, overall: Array, seed: int) -> tuple[Array, Array, Array]:
-    """Expectation maximisation; a covariance of few rows is drawn towards the overall one."""
+def _assembled(
+    found: list[tuple[Array, Array, Array]], mean: Array, directions: Array, counts: Array
+) -> ClassMixtures:
+    """The mixtures of all classes side by side; a class may have fewer parts than another."""
+    C, K, d = len(found), max(len(weights) for weights, _, _ in found), len(directions)
+    weights, centres = np.zeros((C, K)), np.zeros((C, K, d))
+    covariances = np.broadcast_to(np.eye(d), (C, K, d, d)).copy()
+    for label, (w, m, S) in enumerate(found):
+        weights[label, : len(w)] = w
+        centres[label, : len(w)] = m
+        covariances[label, : len(w)] = S
+    return ClassMixtures(mean, directions, weights, centres, covariances, counts)
+
+
+def _learn_class(
+    codes: Array, K: int, noise: Array, floor: float, seed: int
+) -> tuple[Array, Array, Array]:
+    """Expectation maximisation on noised codes of one class, then the noise is taken out.
+
+    The covariance of a part is drawn towards that of the class, which counts as 2 d rows.
+    """
     N, d = codes.shape
-    overall = np.atleast_2d(overall)
+    whole = _class_covariance(codes, noise)
     shares = np.ones((N, 1))
     if K > 1:
-        groups = KMeans(K, n_init=1, max_iter=20, random_state=seed).fit_predict(codes)
-        shares = np.eye(K)[groups]
+        random = np.random.RandomState(seed)
+        chosen = codes[random.permutation(N)[:_START_ROWS]]
+        groups = KMeans(K, n_init=1, max_iter=10, random_state=random).fit(chosen)
+        shares = np.eye(K)[groups.predict(codes)]
     for _ in range(_STEPS if K > 1 else 1):
         sizes = shares.sum(axis=0) + 1e-9
         weights, centres = sizes / sizes.sum(), (shares.T @ codes) / sizes[:, None]
@@ -185,11 +222,22 @@ def _learn_class(codes: Array, K: int, overall: Array, seed: int) -> tuple[Array
         for k in range(K):
             rest = codes - centres[k]
             own = (rest * shares[:, k : k + 1]).T @ rest / sizes[k]
-            trust = sizes[k] / (sizes[k] + d)
-            covariances[k] = trust * own + (1 - trust) * overall
-        logs = _part_scores(codes, weights, centres, covariances)
-        shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-    return weights, centres, covariances
+            trust = sizes[k] / (sizes[k] + 2 * d)
+            covariances[k] = trust * own + (1 - trust) * whole
+        if K > 1:
+            logs = _part_scores(codes, weights, centres, covariances)
+            shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+    clean = np.stack([_without_noise(S, noise, floor) for S in covariances])
+    return weights, centres, clean
+
+
+def _class_covariance(codes: Array, noise: Array) -> Array:
+    """Covariance of a class; a round one of the same size stands in where rows are few."""
+    N, d = codes.shape
+    own = np.atleast_2d(np.cov(codes.T)) if N > 1 else np.zeros((d, d))
+    spread = max(float(np.trace(own)) / d, float(np.trace(noise)) / d, 1e-12)
+    trust = N / (N + d)
+    return np.asarray(trust * own + (1 - trust) * spread * np.eye(d))
 
 
 def _without_noise(covariance: Array, noise: Array, floor: float) -> Array:

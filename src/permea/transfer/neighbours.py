@@ -71,7 +71,7 @@ def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
     own = near == np.arange(n)[:, None]
     own[~own.any(axis=1), -1] = True  # among many duplicates a row may not find itself
     distances, near = distances[~own].reshape(n, k), near[~own].reshape(n, k)
-    reach = np.maximum(distances[:, -1:], np.finfo(codes.dtype).tiny)
+    reach = np.maximum(distances[:, -1:], np.sqrt(np.finfo(codes.dtype).tiny))
     weights = np.exp(-np.square(distances) / (reach * reach[near][:, :, 0]))
     rows = np.repeat(np.arange(n), k)
     W = sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(n, n))

@@ -59,8 +59,9 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         V⁺, orthonormal rows; fewer where the rows do not vary in more directions.
     centres_ : ndarray of shape (C, ⌈p/2⌉)
         Median of V⁺y⁺ in each class (000 eq. 118).
-    mixtures_ : permea.transfer.mixture.ClassMixtures or None
-        Gaussian mixtures of each class, noise subtracted; None where it drowns everything.
+    mixtures_ : tuple of permea.transfer.mixture.ClassMixtures
+        Gaussian mixtures of each class from several starts, noise subtracted; empty where the
+        noise drowns everything.
     moments_ : permea.transfer.moments.ClassMoments
         Moments of each class, noise subtracted.
     certificate_ : permea.privacy.Certificate or None
@@ -168,7 +169,7 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Seed for k-means; the noise does not come from it."""
         if self.random_state is None:
             return 0
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return int(check_random_state(self.random_state).randint(2**31 - 100))
 
     def _through_the_wall(self, rows: Array, n_classes: int) -> tuple[Array, Certificate | None]:
         """Noised rows and their certificate; the rows themselves without privacy."""
@@ -190,7 +191,7 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return released.data, released.certificate.add_step(step)
 
     def _learn(self, data: Array, labels: NDArray[np.intp], n_classes: int) -> None:
-        """Directions, centres and moments (000 eq. 118; n_st of 000 §5 before the target is known)."""
+        """Directions, centres (000 eq. 118), mixtures and moments of the noised rows."""
         p = data.shape[1]
         self.directions_ = principal_directions(data, math.ceil(p / 2))
         codes = data @ self.directions_.T
@@ -198,7 +199,13 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.centres_ = np.stack(each)
         seconds = p <= self.moments_limit
         self.mixtures_ = fit_mixtures(
-            data, labels, n_classes, self.directions_, self.noise_, seed=self._seed()
+            data,
+            labels,
+            n_classes,
+            self.directions_,
+            self.noise_,
+            n_jobs=self.n_jobs,
+            seed=self._seed(),
         )
         self.moments_ = class_moments(data, labels, n_classes, self.noise_, seconds=seconds)
 

@@ -45,8 +45,9 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Fitted artefact, as its owner handed it over.
     method : {"consensus", "centers", "source2target"}, default="consensus"
         "consensus": the library's own, see `permea.transfer.consensus`; a label is adopted when
-        source, held-out models and neighbours agree. "centers": 000 Algorithm 7, class centres align source and target. "source2target": 001
-        eq. (1.82)-(1.87), a mapping learned from source to target.
+        source, held-out models and neighbours agree. "centers": 000 Algorithm 7, class centres
+        align source and target. "source2target": 001 eq. (1.82)-(1.87), a mapping learned from
+        source to target.
     alignment : {"auto", "identity", "subspace"}, default="auto"
         How target rows reach the space of the source. "identity": the features are the same.
         "subspace": through the latent directions of both sides (001 eq. 1.79). "auto": the former

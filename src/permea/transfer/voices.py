@@ -16,24 +16,26 @@ _MEAN_DIRECTIONS = 50
 
 @dataclass(frozen=True)
 class DensityVoice:
-    """Class densities of the source, in the common space."""
+    """Class densities of the source, in the common space; averaged where there are several."""
 
-    mixtures: ClassMixtures
+    mixtures: tuple[ClassMixtures, ...]  #: all in the same directions
     source: AlignedSource
 
     def encode(self, Y: Array) -> Array:
         """Codes of target rows."""
-        return self.mixtures.encode(self.source.alignment.to_source(Y))
+        return self.mixtures[0].encode(self.source.alignment.to_source(Y))
 
     def scores(self, codes: Array) -> Array:
         """Logarithm of prior times density, shape (m, C of the source)."""
-        counts = self.mixtures.counts
-        return np.asarray(self.mixtures.scores(codes) + np.log(counts / counts.sum()))
+        counts = np.maximum(self.mixtures[0].counts, 1)
+        each = [mixtures.scores(codes) for mixtures in self.mixtures]
+        return np.asarray(np.mean(each, axis=0) + np.log(counts / counts.sum()))
 
     def adapted(self, codes: Array, posterior: Array, strength: float) -> "DensityVoice":
         """The same voice after it has heard target rows."""
         own = posterior[:, self.source.columns]
-        return DensityVoice(self.mixtures.adapted(codes, own, strength), self.source)
+        moved = tuple(one.adapted(codes, own, strength) for one in self.mixtures)
+        return DensityVoice(moved, self.source)
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,16 @@ def voices(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
         return {"classifier": ClassifierVoice(source)}
     model = source.model
     found: dict[str, Any] = {}
-    if model.mixtures_ is not None:
+    if model.mixtures_:
         found["mixtures"] = DensityVoice(model.mixtures_, source)
     centred = np.asarray(task.rows - mean, np.float64)
     for d in _DIRECTIONS:
         if model.moments_.seconds is not None and d <= len(directions):
             codes = centred @ directions[:d].T
             made = moment_densities(model.moments_, mean, directions[:d], np.cov(codes.T))
-            found[f"covariances in {d} directions"] = DensityVoice(made, source)
+            found[f"covariances in {d} directions"] = DensityVoice((made,), source)
     few = directions[:_MEAN_DIRECTIONS]
-    found["means"] = DensityVoice(mean_densities(model.moments_, mean, few), source)
+    found["means"] = DensityVoice((mean_densities(model.moments_, mean, few),), source)
     return found
 
 

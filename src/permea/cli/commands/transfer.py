@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 
 from permea.cli import declaration as declare
 from permea.cli.app import LEARN, command
-from permea.cli.commands.train import Components, Data, Dropped, Family, Ids, Label
-from permea.cli.commands.train import fit_and_save, make_classifier
+from permea.cli.commands.train import (
+    Components,
+    Data,
+    Dropped,
+    Family,
+    Ids,
+    Label,
+    fit_and_save,
+    make_classifier,
+)
 from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import STREAM, check_output

@@ -1,0 +1,218 @@
+"""The pieces that the methods are made of, each against a case with a known answer."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from permea import KAHMClassifier, SourceModel
+from permea.models import KernelAffineHullMachine
+from permea.models.base import row_norms
+from permea.transfer import mixture
+from permea.transfer.alignment import Alignment
+from permea.transfer.beliefs import balanced, beliefs, calibrate
+from permea.transfer.centers import class_centres, fit_centers
+from permea.transfer.learner import Learner
+from permea.transfer.mixture import fit_mixtures, kept_directions
+from permea.transfer.neighbours import neighbourhood
+from permea.transfer.source2target import fit_source2target, learn_mapping
+from permea.transfer.task import AlignedSource, Task, number_labels
+
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=30)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Three clouds in four dimensions, seen by a source and, shifted, by a target."""
+    random = np.random.default_rng(0)
+    centres = 3 * random.normal(size=(3, 4))
+    y = np.repeat(np.arange(3), 40)
+    X = centres[y] + 0.5 * random.normal(size=(120, 4))
+    source = SourceModel(classifier=KAHMClassifier(n_components=2, n_layers=1)).fit(X, y)
+    rows = centres[y] + 0.3 + 0.5 * random.normal(size=(120, 4))
+    labels = np.where(np.arange(120) % 40 < 4, y, -1)
+    aligned = AlignedSource(source, Alignment(), np.arange(3), 3)
+    return Task(rows, labels, 3, aligned, y), Learner(KernelAffineHullMachine(), 3, 1000, None, 0)
+
+
+def test_centres_move_target_rows_onto_the_source(problem):
+    """f_c of (120): a target row at the target's centre goes to the source's centre."""
+    task, learner = problem
+    model = fit_centers(task, learner, dimensions=(2,), n_layers=1)
+    V = model.alignment.source
+    assert V.shape == (2, 4)
+    moved = model.alignment.from_latent(
+        model.target_centres[1] - model.target_centres[1] + model.source_centres[1]
+    )
+    np.testing.assert_allclose(moved, V.T @ model.source_centres[1])
+    query = task.rows[:5]
+    shifted = (query @ V.T - model.target_centres[2] + model.source_centres[2]) @ V  # (120)
+    expected = task.source.class_model(2).distance(shifted)
+    np.testing.assert_allclose(model.parts(query)["source"][:, 2], expected)
+
+
+def test_the_combined_decision_is_the_minimum_of_121(problem):
+    task, learner = problem
+    model = fit_centers(task, learner, dimensions=(2,), n_layers=1)
+    parts = model.parts(task.rows)
+    expected = np.minimum(parts["target"], parts["source"])
+    np.testing.assert_array_equal(model.combined(parts), expected)
+
+
+def test_centres_are_medians_and_missing_classes_have_none():
+    codes = np.array([[0.0], [1.0], [8.0], [5.0]])
+    found = class_centres(codes, np.array([0, 0, 0, 2]), 3)
+    assert found[0] == 1.0
+    assert np.isnan(found[1]).all()
+
+
+def test_only_the_last_iteration_is_deep(problem, monkeypatch):
+    task, learner = problem
+    depths = []
+    real = Learner.fit
+
+    def watch(self, *args, n_layers, **kwargs):
+        depths.append(n_layers)
+        return real(self, *args, n_layers=n_layers, **kwargs)
+
+    monkeypatch.setattr(Learner, "fit", watch)
+    fit_centers(task, learner, dimensions=(2, 2, 3), n_layers=2)
+    assert depths == [1, 1, 1, 2]  # initial classifier, then k = 1, 2, 3 (000 Alg. 7, step 5)
+    depths.clear()
+    fit_source2target(task, learner, dimensions=(2, 3), n_layers=2)
+    assert depths == [1, 2, 2]
+
+
+def test_the_three_ways_of_1_87(problem):
+    task, learner = problem
+    model = fit_source2target(task, learner, dimensions=(2, 3), n_layers=1)
+    query = task.rows[::9]
+    parts = model.parts(query)
+    image = task.source.class_model(1).reconstruct(query)
+    np.testing.assert_allclose(parts["source"][:, 1], row_norms(query - image))
+    mapped = model.mapping.predict(image)
+    np.testing.assert_allclose(parts["mapping"][:, 1], row_norms(query - mapped))
+
+
+@pytest.mark.parametrize(("rows", "limit"), [(7, 4), (120, 60)])
+def test_the_mapping_has_at_most_half_as_many_inducing_points_as_rows(problem, rows, limit):
+    task, _ = problem
+    mapping = learn_mapping(task.source, task.rows[:rows], task.truth[:rows])
+    assert mapping.max_inducing == limit  # (1.86)
+
+
+def test_a_source_that_knows_no_class_teaches_no_mapping(problem):
+    task, _ = problem
+    unknown = AlignedSource(task.source.model, Alignment(), np.array([], dtype=int), 3)
+    assert learn_mapping(unknown, task.rows, task.truth) is None
+
+
+@SETTINGS
+@given(m=st.integers(1, 30), C=st.integers(2, 6), seed=st.integers(0, 999))
+def test_balance_gives_the_proportions_and_keeps_rows_normalised(m, C, seed):
+    random = np.random.default_rng(seed)
+    posterior = random.dirichlet(np.ones(C), size=m) + 1e-3
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    wanted = random.dirichlet(5 * np.ones(C))
+    result = balanced(posterior, wanted, n_steps=500)
+    np.testing.assert_allclose(result.sum(axis=1), 1)
+    np.testing.assert_allclose(result.mean(axis=0), wanted, atol=0.02)
+
+
+def test_balance_without_proportions_changes_nothing():
+    posterior = np.array([[0.9, 0.1], [0.7, 0.3]])
+    np.testing.assert_allclose(balanced(posterior, np.zeros(2)), posterior)
+
+
+def test_calibration_finds_the_temperature_of_the_scores():
+    """Labels drawn from softmax(s / 3): the best temperature is 3, and noise gets a high one."""
+    random = np.random.default_rng(0)
+    scores = 4 * random.normal(size=(20_000, 4))
+    chances = beliefs(scores, 3.0).cumsum(axis=1)
+    labels = (random.random((20_000, 1)) > chances).sum(axis=1)
+    assert 2.5 < calibrate(scores, labels)[0] < 3.6
+    temperature, loss = calibrate(scores, random.integers(0, 4, 20_000))
+    assert temperature > 100
+    assert abs(loss - np.log(4)) < 0.01
+
+
+def test_impossible_everywhere_is_uniform():
+    np.testing.assert_allclose(beliefs(np.full((2, 4), -np.inf)), 0.25)
+
+
+def test_the_mixture_takes_the_noise_out(monkeypatch):
+    """Covariances of two parts behind noise of up to 4 times their size, to 15 %."""
+    monkeypatch.setattr(mixture, "_MOST_PARTS", 2)
+    random = np.random.default_rng(0)
+    N, scales = 40_000, np.array([2.0, 1.0])
+    centres = np.array([[-6.0, 0.0], [6.0, 0.0]])
+    clean = centres[np.arange(N) % 2] + scales * random.normal(size=(N, 2))
+    noised = clean + random.laplace(scale=np.sqrt(2), size=(N, 2))
+    (made, *_) = fit_mixtures(noised, np.zeros(N, int), 1, np.eye(2), np.full(2, 4.0))
+    np.testing.assert_allclose(np.sort(made.centres[0, :, 0]), [-6, 6], atol=0.2)
+    for covariance in made.covariances[0]:
+        np.testing.assert_allclose(np.diag(covariance), scales**2, rtol=0.15)
+    assert np.var(noised[:, 1]) > 4  # what the second would be with the noise in it
+
+
+def test_drowned_directions_are_not_kept():
+    random = np.random.default_rng(1)
+    noise = np.full(50, 9.0)
+    rows = random.normal(size=(200, 50)) * 3
+    assert fit_mixtures(rows, np.arange(200) % 2, 2, np.eye(50), noise) == ()
+    assert kept_directions(np.array([5.0, 1.0]), np.zeros(2), 100, 2) == 2
+
+
+def test_adaptation_moves_a_density_towards_the_target(problem):
+    task, _ = problem
+    (mixtures,) = task.source.model.mixtures_
+    codes = mixtures.encode(task.rows)
+    posterior = np.eye(3)[task.truth]
+    moved = mixtures.adapted(codes, posterior, strength=20)
+    truth = codes[task.truth == 1].mean(axis=0)
+    before = np.linalg.norm(mixtures.centres[1, 0] - truth)
+    after = np.linalg.norm(moved.centres[1, 0] - truth)
+    assert after == pytest.approx(before * 20 / 60)  # 20 rows of the source against 40
+
+
+def test_spreading_reaches_the_cloud_of_a_label_and_no_other():
+    random = np.random.default_rng(0)
+    rows = np.r_[random.normal(size=(60, 2)), random.normal(size=(60, 2)) + 20]
+    near = neighbourhood(rows, np.random.RandomState(0))
+    start = np.zeros((120, 2))
+    start[0, 0] = start[60, 1] = 1
+    spread = near.spread(start, 0.99, 300)
+    assert np.all(spread[:60].argmax(axis=1) == 0)
+    assert np.all(spread[60:].argmax(axis=1) == 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_graphs_of_few_or_equal_rows(n):
+    near = neighbourhood(np.ones((n, 3)), np.random.RandomState(0))
+    assert near.graph.shape == (n, n)
+    assert np.isfinite(near.spread(np.ones((n, 2)), 0.5, 3)).all()
+
+
+def test_large_targets_get_a_graph_of_bounded_size(monkeypatch):
+    from permea.transfer import neighbours
+
+    monkeypatch.setattr(neighbours, "_MOST_ROWS", 50)
+    near = neighbourhood(np.random.default_rng(0).random((80, 2)), np.random.RandomState(0))
+    assert near.graph.shape == (50, 50)
+    start = np.random.default_rng(1).random((80, 2))
+    outside = np.setdiff1d(np.arange(80), near.members)
+    np.testing.assert_array_equal(near.spread(start, 0.5, 4)[outside], start[outside])
+
+
+@pytest.mark.parametrize(
+    ("y", "source", "numbers"),
+    [
+        ([2, -1, 0], [0, 1, 2], [2, -1, 0]),
+        (["b", None, ""], ["a", "b"], [1, -1, -1]),
+        (np.array(["1", "", "0"], dtype=object), [0, 1], [1, -1, 0]),
+        ([1.0, np.nan, 0.0], [0, 1], [1, -1, 0]),
+        ([-1, -1], ["a", "b"], [-1, -1]),
+    ],
+)
+def test_numbers_for_labels(y, source, numbers):
+    assert number_labels(y, -1, np.array(source))[1].tolist() == numbers
