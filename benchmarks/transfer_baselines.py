@@ -110,14 +110,16 @@ def main():
         s, g, e = order[:800], order[800:1400], order[1400:]
         few = few_labels(y[g], 5, random)
         for name in PEERS:
-            time, said = seconds(lambda name=name: answers(name, X[s], y[s], X[g], few, X[e]))
+            given = (name, X[s], y[s], X[g], few, X[e])
+            time, said = seconds(lambda given=given: answers(*given))
             gathered.setdefault((name, "raw or none"), []).append((np.mean(said == y[e]), time))
         for epsilon in (1, 8, None):
             promise = epsilon and Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1))
             source = SourceModel(privacy=promise, random_state=split).fit(X[s], y[s])
             for method in ("consensus", "centers", "source2target"):
                 clf = TransferClassifier(source, method=method, random_state=split)
-                time, _ = seconds(lambda clf=clf: clf.fit(X[g], few))
+                given = (X[g], few)
+                time, _ = seconds(lambda clf=clf, given=given: clf.fit(*given))
                 told = (clf.score(X[e], y[e]), time)
                 gathered.setdefault((method, f"ε = {epsilon or '∞'}"), []).append(told)
     rows = [

@@ -1,4 +1,7 @@
-"""MNIST to USPS: other resolution, 100 labels, 7191 unlabelled rows (000 Table 2, 001 Table 1.2)."""
+"""MNIST to USPS: other resolution, 100 labels, 7191 unlabelled rows.
+
+The setting of 000 Table 2 and 001 Table 1.2.
+"""
 
 import sys
 

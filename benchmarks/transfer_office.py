@@ -89,8 +89,7 @@ def report(kind, gathered, splits):
         for i, m in enumerate(methods)
     ]
     rows.sort(key=lambda row: -float(row[-2]))
-    print(f"{kind}: accuracy in % on the unlabelled target rows, {splits} split(s) per pair; mean and "
-          "mean rank last.\n")  # fmt: skip
+    print(f"{kind}: accuracy in % on the unlabelled target rows, {splits} split(s) per pair.\n")
     table(["method", *gathered, "mean", "rank"], rows)
 
 

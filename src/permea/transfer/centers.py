@@ -35,7 +35,7 @@ class CentersModel(NearestVoice):
         answer = np.full((len(Y), self.source.n_classes), np.inf, dtype=Y.dtype)
         shift = self.source_centres - self.target_centres
         for label in np.flatnonzero(np.isfinite(shift).all(axis=1)):
-            model = self.source.class_model(label)
+            model = self.source.class_model(int(label))
             moved = self.alignment.from_latent(codes + shift[label].astype(Y.dtype))
             answer[:, label] = model.distance(moved)
         return answer

@@ -23,7 +23,7 @@ from permea.models.base import Array, Indices
 from permea.transfer.alignment import principal_directions
 from permea.transfer.beliefs import balanced, beliefs, calibrate
 from permea.transfer.decision import Parts
-from permea.transfer.learner import Learner, TargetModel
+from permea.transfer.learner import Learner, TargetModel, first_dimension
 from permea.transfer.neighbours import Neighbourhood, neighbourhood
 from permea.transfer.task import AlignedSource, Iteration, Task
 from permea.transfer.voices import on_all_classes, voices
@@ -79,7 +79,7 @@ class ConsensusModel:
         total[rows, winners] = np.inf
         second = total.argmin(axis=1)
         margins = [part[rows, second] - part[rows, winners] for part in parts.values()]
-        return np.array(list(parts))[np.argmax(margins, axis=0)]
+        return np.asarray(np.array(list(parts))[np.argmax(margins, axis=0)])
 
     def probabilities(self, combined: Array) -> Array:
         """Normalised product of the beliefs."""
@@ -133,7 +133,8 @@ class _Rounds:
         self.heard = self.voice.encode(task.rows)
         posterior = self.first_beliefs(loss)
         knows_all = len(task.source.columns) == task.n_classes  # else it would outvote the unknown
-        self.speaks, certain = knows_all and loss < _CONVINCING, knows_all and loss < _CERTAIN
+        self.speaks = knows_all and loss < _CONVINCING
+        certain = self.speaks and loss < _CERTAIN and loss < self.own_loss()
         self.weight = _DEFERENCE if certain else 1.0
         self.mixing = 0.0 if certain else _LESS_MIXING if self.speaks else _MIXING
         sequence = sequence[-1:] if certain else sequence
@@ -170,6 +171,22 @@ class _Rounds:
             tried[name] = calibrate(scores, own)
         name = min(tried, key=lambda one: tried[one][1])
         return name, offered[name], *tried[name]
+
+    def own_loss(self) -> float:
+        """How badly the labelled rows explain each other, each scored without itself."""
+        task = self.task
+        known = np.flatnonzero(~task.unlabelled)
+        counts = np.bincount(task.labels[known], minlength=task.n_classes)
+        if not known.size or counts.min() < 2:
+            return np.inf
+        n_parts = min(5, len(known))
+        part = self.random.permutation(len(known)) % n_parts
+        scores = np.zeros((len(known), task.n_classes))
+        for held_out in range(n_parts):
+            learn, score = known[part != held_out], known[part == held_out]
+            target = self.fit_target(learn, task.labels, first_dimension(task.labels[learn]), 1)
+            scores[part == held_out] = -0.5 * np.square(target.distances(self.codes[score]))
+        return calibrate(scores, task.labels[known])[1]
 
     def first_beliefs(self, loss: float) -> Array:
         """Labels spread over the neighbours, with the source as a weak or a strong opinion."""

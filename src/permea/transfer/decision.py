@@ -57,7 +57,7 @@ class NearestVoice:
         """Voice whose distance to the winning class is the smallest; the first of equals."""
         rows = np.arange(len(winners))
         distances = np.stack([part[rows, winners] for part in parts.values()])
-        return np.array(list(parts))[distances.argmin(axis=0)]
+        return np.asarray(np.array(list(parts))[distances.argmin(axis=0)])
 
     def probabilities(self, combined: Array) -> Array:
         """Class-matching scores (004 Def. 8) divided by their sum."""

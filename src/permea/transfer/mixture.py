@@ -169,8 +169,8 @@ def fit_mixtures(
         return ()
     in_codes = np.asarray(in_codes[:d, :d], np.float64)
     floor = _FLOOR * float(np.min(variances[:d] - np.diag(in_codes)))
-    counts = np.bincount(labels, minlength=n_classes)
-    parts = np.clip(counts // _ROWS_OF_A_PART, 1, _MOST_PARTS)
+    counts = np.bincount(labels, minlength=n_classes).astype(np.float64)
+    parts = np.clip(counts // _ROWS_OF_A_PART, 1, _MOST_PARTS).astype(int)
     by_class = [codes[labels == label, :d] for label in range(n_classes)]
     n_starts = _STARTS if parts.max() > 1 else 1
     tasks = [

@@ -1,0 +1,118 @@
+"""``permea source`` and ``permea transfer`` as two owners type them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import permea
+from permea.storage import read_manifest
+
+PRIVATE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "entry", "--domain", 0, 1)
+COLUMNS = ["height", "weight", "smoker", "score"]
+
+
+@pytest.fixture
+def owners(shell):
+    """A source artefact made from data.csv, and new.csv with few labels left."""
+    done = shell("source", "data.csv", "--label", "y", "--id", "id", *PRIVATE, "-o", "s.permea")
+    assert done.code == 0, done.err
+    frame = pd.read_csv(shell.folder / "new.csv")
+    frame.assign(y=frame["y"].where(frame.index < 12)).to_csv(
+        shell.folder / "target.csv", index=False
+    )
+    return shell, frame
+
+
+def test_the_artefact_is_private_and_says_so(owners):
+    shell, _ = owners
+    manifest = read_manifest(shell.folder / "s.permea")
+    assert manifest["certificate"]["is_private"]
+    assert not manifest["holds_private_rows"]
+
+
+def test_few_labels_become_many(owners):
+    shell, truth = owners
+    done = shell("transfer", "s.permea", "target.csv", "--label", "y", "--id", "id", "--who",
+                 "-o", "out.csv")  # fmt: skip
+    assert done.code == 0, done.err
+    out = pd.read_csv(shell.folder / "out.csv")
+    assert list(out.columns) == ["id", "y", "prediction", "decided_by"]
+    assert np.mean(out["prediction"] == truth["y"]) > 0.95
+    assert set(out["decided_by"]) <= {"target", "source"}
+    assert np.all(out["prediction"][:12] == truth["y"][:12])
+
+
+def test_other_columns_are_aligned(owners):
+    shell, truth = owners
+    frame = pd.read_csv(shell.folder / "target.csv")
+    other = pd.DataFrame(
+        {
+            "cm": 100 + 90 * frame["height"],
+            "kg": 40 + 80 * frame["weight"],
+            "points": 10 * frame["score"],
+            "y": frame["y"],
+        }
+    )
+    other.to_csv(shell.folder / "other.csv", index=False)
+    done = shell("transfer", "s.permea", "other.csv", "--label", "y", "-o", "out.csv")
+    assert done.code == 0, done.err
+    out = pd.read_csv(shell.folder / "out.csv")
+    assert np.mean(out["prediction"] == truth["y"]) > 0.9
+
+
+def test_new_rows_and_json(owners):
+    shell, truth = owners
+    truth.drop(columns="y").to_csv(shell.folder / "fresh.csv", index=False)
+    done = shell("transfer", "s.permea", "target.csv", "--label", "y", "--id", "id", "--new",
+                 "fresh.csv", "--method", "centers", "--json", "-o", "out.csv")  # fmt: skip
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["rows"], said["method"], said["source_private"]) == (80, "centers", True)
+    assert said["history"][0]["changed"] == 68
+    out = pd.read_csv(shell.folder / "out.csv")
+    assert np.mean(out["prediction"] == truth["y"]) > 0.9
+
+
+def test_an_artefact_of_the_library_works_as_well(shell):
+    frame = pd.read_csv(shell.folder / "data.csv")
+    promise = permea.Privacy(epsilon=8, delta=1e-5, domain=(0, 1))
+    source = permea.SourceModel(privacy=promise).fit(frame[COLUMNS], frame["y"])
+    permea.save(source, shell.folder / "lib.permea")
+    done = shell("transfer", "lib.permea", "new.csv", "--label", "y", "--id", "id", "-o", "out.csv")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("nothing.permea", "new.csv", "--label", "y", "-o", "o.csv"), 4, "is not a file"),
+        (("model.permea", "new.csv", "--label", "y", "-o", "o.csv"), 4, "not a source"),
+    ],
+)
+def test_what_is_no_source(trained, words, code, said):
+    done = trained("transfer", *words)
+    assert done.code == code
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_wrong_labels_and_columns(owners):
+    shell, _ = owners
+    frame = pd.read_csv(shell.folder / "target.csv")
+    frame.assign(y=0.5).to_csv(shell.folder / "half.csv", index=False)
+    done = shell("transfer", "s.permea", "half.csv", "--label", "y", "--id", "id", "-o", "o.csv")
+    assert (done.code, "fractions" in done.err) == (3, True)
+    done = shell("transfer", "s.permea", "target.csv", "--label", "nope", "-o", "o.csv")
+    assert (done.code, "nope" in done.err) == (3, True)
+    frame.assign(prediction=1).to_csv(shell.folder / "twice.csv", index=False)
+    done = shell("transfer", "s.permea", "twice.csv", "--label", "y", "--id", "id", "-o", "o.csv")
+    assert (done.code, "--column" in done.err) == (2, True)
+
+
+def test_a_source_needs_a_promise(shell):
+    done = shell("source", "data.csv", "--label", "y", "--id", "id", "-o", "s.permea")
+    assert done.code == 2
+    assert "--epsilon" in done.err
+    assert not (shell.folder / "s.permea").exists()
