@@ -170,8 +170,9 @@ def test_encrypted_labels_equal_plain_ones(n_parties, n_classes, bits, n_queries
 def test_two_processes_give_the_same_labels(small):
     scheme, keys, _ = small
     twin = BFV.from_json(scheme.to_json(), n_jobs=2)
-    codes = cases(np.random.default_rng(1), 3, 100, 4, 4)
-    assert (twin.decrypt(keys.secret, ask(twin, keys, codes)) == plain_labels(codes)).all()
+    for n_queries in (100, scheme.batch + 100):  # processes share a batch, or take one each
+        codes = cases(np.random.default_rng(1), 3, n_queries, 4, 4)
+        assert (twin.decrypt(keys.secret, ask(twin, keys, codes)) == plain_labels(codes)).all()
 
 
 @pytest.mark.slow
