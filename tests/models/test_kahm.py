@@ -1,10 +1,14 @@
 """Kernel Affine Hull Machines: 004 Definitions 1-2, Theorems 1-3."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from permea.compose import ConditionallyDeep
 from permea.models import KernelAffineHullMachine, ShrunkWarning
 from permea.models.kernel import kernel_matrix
 
@@ -226,3 +230,14 @@ def test_a_failed_fit_leaves_nothing_behind():
     with pytest.raises(ValueError, match="NaN"):
         machine.fit(np.array([[1.0, np.nan], [2.0, 3.0]]))
     assert not [name for name in vars(machine) if name.endswith("_") and name != "n_features_in_"]
+
+
+def test_a_machine_that_was_asked_is_freed_with_its_chain():
+    """What is prepared for queries must not keep the rows in memory."""
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    deep = ConditionallyDeep(KernelAffineHullMachine(n_components=3), n_layers=3).fit(rows)
+    deep.distance(rows)
+    machine = weakref.ref(deep.layers_[0])
+    del deep
+    gc.collect()
+    assert machine() is None

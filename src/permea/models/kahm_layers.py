@@ -7,7 +7,7 @@ partial distance already reaches the cutoff is done. The full products are forme
 """
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -38,12 +38,19 @@ class _Layer:
     """One machine of the chain, prepared for queries by code."""
 
     def __init__(self, machine: "KernelAffineHullMachine", basis: Array) -> None:
-        self.machine = machine
+        self._machine = ref(machine)  # what is prepared must not keep its machine alive
         self.kernel = KernelRows(machine.codes_)
         ones = np.ones_like(machine.denominators_)
         projected = machine.coefficients_ @ basis
         self.head = np.column_stack([projected, machine.denominators_, ones])
         self.guard = guard_level(machine)
+
+    @property
+    def machine(self) -> "KernelAffineHullMachine":
+        """The machine, which lives as long as the chain it is asked through."""
+        machine = self._machine()
+        assert machine is not None
+        return machine
 
     def look(self, codes: Array) -> tuple[Array, Array, Array, Indices]:
         """Kernel values, head coordinates of the images, denominators, and rows to redo."""
