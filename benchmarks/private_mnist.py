@@ -6,10 +6,13 @@ rows: that reads raw rows twice and is not private. "Ours" is the library's defa
 branches of 8000 rows (here: one per class) where the noise is as large as half the domain (ε = 1
 and 2, where two layers are enough) and of 1000 rows with L = 5 below, one public smoothing step.
 mis compares 3000 training with 3000 test rows.
-``--epsilons 1 16`` runs some of them, ``--n 5 10`` adds ε = 32 with other n.
+``--epsilons 1 16`` runs some of them, ``--n 5 10`` adds ε = 32 with other n,
+``--resume FILE`` keeps finished rows there and goes on after them.
 """
 
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 from common import mnist, options_of, seconds, size, table
@@ -58,10 +61,18 @@ def measured(name, epsilon, n, fabricated, data, seed):
     return [f"{accuracy:.4f}", f"{score:.5f}", f"{time:.0f}"]
 
 
+def keep(line, path):
+    print(*line, flush=True, file=sys.stderr)
+    if path:
+        with path.open("a") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
 def main():
     parser = options_of(__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+", default=size(sorted(SEED), [2, 8]))
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--resume", type=Path, metavar="FILE")
     parser.add_argument("--n", type=int, nargs="*", default=[])
     options = parser.parse_args()
     X, y, T, t = mnist(rows=options.rows)
@@ -69,14 +80,19 @@ def main():
     X, y = X[shuffled], y[shuffled]
     settings = [(epsilon, 20, SEED.get(epsilon, (("", ""),) * 2)) for epsilon in options.epsilons]
     settings += [(32, n, known) for n, known in SEED_BY_N.items() if n in options.n]
+    finished = []
+    if options.resume and options.resume.exists():
+        finished = [json.loads(text) for text in options.resume.read_text().splitlines()]
     rows = []
     for epsilon, n, known in settings:
         for column, rule in enumerate((False, True)):
             line = [f"{epsilon:g}", n, "fabricated" if rule else "noised", *known[column]]
-            for name in WAYS:
-                line += measured(name, epsilon, n, rule, (X, y, T, t), options.seed)
-            rows.append(line)
-            print(*line, flush=True, file=sys.stderr)
+            done = next((row for row in finished if row[:3] == line[:3]), None)
+            if done is None:
+                for name in WAYS:
+                    line += measured(name, epsilon, n, rule, (X, y, T, t), options.seed)
+                keep(line, options.resume)
+            rows.append(done or line)
     head = ["ε per entry", "n", "rows", "004 accuracy", "004 mis"]
     head += [f"{name}: {what}" for name in WAYS for what in ("accuracy", "mis", "fit, s")]
     table(head, rows)
