@@ -10,12 +10,13 @@ artefact is not private.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.datasets import load_digits
 
 from permea import Privacy, SourceModel, TransferClassifier
-from permea.datasets import load_digits
 from permea.report.transfer import plot_history
 
 X, y = load_digits(return_X_y=True)
+X = X / 16
 promise = Privacy(epsilon=2, delta=1e-5, unit="entry", domain=(0, 1))
 source = SourceModel(privacy=promise, random_state=0).fit(X[:800], y[:800])
 

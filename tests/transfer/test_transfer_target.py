@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import make_blobs
 from sklearn.model_selection import cross_val_score
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
 from transfer_world import hide
 
 import permea
@@ -16,6 +19,7 @@ from permea import (
     TransferClassifier,
 )
 from permea.storage import StorageError
+from permea.transfer.learner import Learner, TargetModel
 from permea.transfer.target import METHODS
 
 METHOD = pytest.mark.parametrize("method", sorted(METHODS))
@@ -263,3 +267,53 @@ def test_labels_of_another_kind(world, y):
     source, X, _, _, _, _ = world
     with pytest.raises(ValueError, match=r"words|Unknown label type|continuous"):
         TransferClassifier(source).fit(X[:2], y)
+
+
+# What scikit-learn's checks expect and a classifier that listens to a source cannot do.
+DIFFERENCES = {
+    "check_classifiers_classes": "words as labels need a source whose classes are words",
+    "check_classifiers_one_label": "the source knows other classes than the target's one",
+    "check_classifiers_train": "classes of the source that the target has no label of",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@METHOD
+def test_scikit_learn_accepts_it(method):
+    X, y = make_blobs(n_samples=300, random_state=0)
+    source = SourceModel(classifier=permea.KAHMClassifier(n_components=2, n_layers=1))
+    source.fit(StandardScaler().fit_transform(X), y)
+    clf = TransferClassifier(source, **small(method, dimensions=(2,), n_layers=1, unlabelled=-999))
+    results = check_estimator(clf, on_fail=None, on_skip=None)
+    failed = {one["check_name"] for one in results if one["status"] == "failed"}
+    assert failed <= set(DIFFERENCES)
+    assert sum(one["status"] == "passed" for one in results) > 40
+
+
+@METHOD
+def test_the_work_grows_in_proportion_to_the_unlabelled_rows(world, method, monkeypatch):
+    """Rows that are learned from or scored, for N and 2 N rows: twice as many, or the limit."""
+    source, X, y, _, _, _ = world
+    seen = []
+    real_fit, real_distances = Learner.fit, TargetModel.distances
+
+    def fit(self, Y, labels, **given):
+        seen.append(len(Y))
+        return real_fit(self, Y, labels, **given)
+
+    def distances(self, Y):
+        seen.append(len(Y))
+        return real_distances(self, Y)
+
+    monkeypatch.setattr(Learner, "fit", fit)
+    monkeypatch.setattr(TargetModel, "distances", distances)
+    totals = []
+    for copies in (1, 2):
+        random = np.random.default_rng(0)
+        rows = np.tile(X, (copies, 1)) + 1e-3 * random.random((copies * len(X), X.shape[1]))
+        labels = np.full(copies * len(X), -1)
+        labels[: len(X)] = hide(y, 5)
+        seen.clear()
+        TransferClassifier(source, **small(method)).fit(rows, labels)
+        totals.append(sum(seen))
+    assert totals[1] < 2.3 * totals[0]

@@ -24,7 +24,7 @@ from permea.transfer.alignment import principal_directions
 from permea.transfer.beliefs import balanced, beliefs, calibrate
 from permea.transfer.decision import Parts
 from permea.transfer.learner import Learner, TargetModel, first_dimension
-from permea.transfer.neighbours import Neighbourhood, neighbourhood
+from permea.transfer.neighbours import Memory, Neighbourhood, neighbourhood
 from permea.transfer.task import AlignedSource, Iteration, Task
 from permea.transfer.voices import on_all_classes, voices
 
@@ -51,6 +51,8 @@ class ConsensusModel:
     target: TargetModel
     target_temperature: float
     target_weight: float  #: exponent of the target's belief
+    memory: Memory  #: beliefs of the training rows
+    mixing: float  #: share of the nearest training rows in the target's belief
     voice: Any  #: None when the source convinced by its first word only
     source_temperature: float
     source: AlignedSource
@@ -60,12 +62,17 @@ class ConsensusModel:
     def parts(self, Y: Array) -> Parts:
         """−log belief of each voice, shape (m, C) each."""
         codes = (Y - self.mean) @ self.directions.T
-        own = -0.5 * np.square(self.target.distances(np.asarray(codes, Y.dtype)))
-        parts = {"target": self.target_weight * _costs(own, self.target_temperature)}
+        codes = np.asarray(codes, Y.dtype)
+        scores = -0.5 * np.square(self.target.distances(codes))
+        own = beliefs(scores, self.target_temperature)
+        if self.mixing:
+            near = self.memory.vote(codes[:, : self.memory.codes.shape[1]])
+            own = (1 - self.mixing) * own + self.mixing * near
+        parts = {"target": self.target_weight * _costs(own)}
         if self.voice is not None:
             other = self.voice.scores(self.voice.encode(Y))
             other = on_all_classes(other, self.source.columns, self.source.n_classes)
-            parts["source"] = _costs(other, self.source_temperature)
+            parts["source"] = _costs(beliefs(other, self.source_temperature))
         return parts
 
     def combined(self, parts: Parts) -> Array:
@@ -86,8 +93,8 @@ class ConsensusModel:
         return beliefs(-combined)
 
 
-def _costs(scores: Array, temperature: float) -> Array:
-    return np.asarray(-np.log(np.maximum(beliefs(scores, temperature), 1e-12)))
+def _costs(probabilities: Array) -> Array:
+    return np.asarray(-np.log(np.maximum(probabilities, 1e-12)))
 
 
 def fit_consensus(
@@ -148,12 +155,14 @@ class _Rounds:
             now = self.adopted(posterior)
             history.append(task.record(f"round {k}, n = {dimension}", labels, now))
             labels = now
+        near = self.codes[self.near.members, :_NEIGHBOUR_DIRECTIONS]
+        memory = Memory(near, posterior[self.near.members])
         depth = min(n_layers, sequence[-1])
         target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
         voice = self.voice.adapted(self.heard, posterior, _STRENGTH) if self.speaks else None
         return ConsensusModel(
-            self.mean, self.directions, target, own_temperature, self.weight, voice,
-            self.temperature, task.source, self.heard_as, history,
+            self.mean, self.directions, target, own_temperature, self.weight, memory, self.mixing,
+            voice, self.temperature, task.source, self.heard_as, history,
         )  # fmt: skip
 
     def best_voice(self) -> tuple[str, Any, float, float]:

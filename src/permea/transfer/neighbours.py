@@ -32,6 +32,23 @@ class Neighbourhood(NamedTuple):
         return mixed
 
 
+class Memory(NamedTuple):
+    """What the members of a graph believe in the end, for rows that come later."""
+
+    codes: Array  #: (n, d)
+    posterior: Array  #: (n, C)
+
+    def vote(self, codes: Array) -> Array:
+        """Mean belief of the nearest members, nearer ones counting more, shape (m, C)."""
+        k = min(_NEIGHBOURS, len(self.codes))
+        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(self.codes)
+        distances, near = search.kneighbors(codes)
+        reach = np.maximum(distances[:, -1:], np.sqrt(np.finfo(self.codes.dtype).tiny))
+        weights = np.exp(-np.square(distances / reach))
+        weights /= weights.sum(axis=1, keepdims=True)
+        return np.asarray(np.einsum("mk,mkc->mc", weights, self.posterior[near]))
+
+
 def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
     """Graph of the nearest neighbours of each row.
 

@@ -78,8 +78,9 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> from permea import Privacy
-    >>> from permea.datasets import load_digits
+    >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
+    >>> X = X / 16
     >>> source = SourceModel(privacy=Privacy(epsilon=4, delta=1e-5, domain=(0, 1))).fit(X, y)
     >>> source.directions_.shape, source.centres_.shape
     ((32, 64), (10, 32))

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -95,8 +95,9 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> from permea import Privacy
-    >>> from permea.datasets import load_digits
+    >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
+    >>> X = X / 16
     >>> promise = Privacy(epsilon=2, delta=1e-5, domain=(0, 1))
     >>> source = SourceModel(privacy=promise, random_state=0).fit(X[:1000], y[:1000])
     >>> few = y[1000:1600].copy()
@@ -174,9 +175,11 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "without label in it."
             )
         self._check_source()
-        rows = validate_data(self, X, dtype=[np.float64, np.float32])
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_consistent_length(rows, y)
-        classes, numbers = number_labels(y, self.unlabelled, self.source.classes_)
+        classes, numbers = number_labels(
+            column_or_1d(y, warn=True), self.unlabelled, self.source.classes_
+        )
         if np.any(numbers >= 0):
             check_classification_targets(classes[numbers[numbers >= 0]])
         task = self._task(rows, numbers, classes, truth)
@@ -283,21 +286,24 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (m,)
             Class labels.
         """
-        return np.asarray(self.classes_[self._winners(self._checked(X))[0]])
+        winners, _ = self._winners(self._checked(X))
+        return np.asarray(self.classes_[winners])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Beliefs in the classes; for the documents' methods matching scores (004 Def. 8).
 
         Not calibrated; the most probable class is the predicted one.
         """
-        return np.asarray(self.fitted_.probabilities(self.distances(X)))
+        distances = self.distances(X)
+        return np.asarray(self.fitted_.probabilities(distances))
 
     def predict_source(self, X: ArrayLike) -> NDArray[Any]:
         """Class of each target row as the source's classifier alone sees it.
 
         The row goes through the alignment (001 eq. 1.79) and no further.
         """
-        Z = self.alignment_.to_source(self._checked(X))
+        rows = self._checked(X)
+        Z = self.alignment_.to_source(rows)
         return np.asarray(self.source.classifier_.predict(Z))
 
     def who_decided(self, X: ArrayLike) -> NDArray[Any]:
