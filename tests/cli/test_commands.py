@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
 
 def test_the_commands_are_there():
     wanted = {"demo", "train", "predict", "fabricate", "audit", "federate", "party", "report",
-              "bench"}  # fmt: skip
+              "bench", "source", "transfer", "leakage"}  # fmt: skip
     assert wanted <= set(COMMANDS)
 
 

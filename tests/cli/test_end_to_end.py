@@ -182,6 +182,9 @@ def test_federation_of_model_files(trained):
     assert done.code == 0, done.err
     out = pd.read_csv(trained.folder / "together.csv")
     assert (out["prediction"] == out["y"]).mean() > 0.9
+    wrong = trained("federate", "north.permea", "--engine", "flower", "--queries", "new.csv")
+    assert wrong.code == 2
+    assert "flower takes --config" in wrong.err
 
 
 def test_an_audit_can_fail_a_pipeline(shell):
