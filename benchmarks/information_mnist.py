@@ -88,7 +88,7 @@ def main():
     X, y, T, t = mnist(np.float32, rows=options.source)
     data = X, y.astype(int), target_split(T, t, options.seed)
     start = time.perf_counter()
-    for epsilon in options.epsilons:
+    for epsilon in sorted(options.epsilons, key=lambda value: -abs(np.log(value))):  # ends first
         if f"{epsilon:g}" in done or time.perf_counter() - start > 60 * options.minutes:
             continue
         done[f"{epsilon:g}"] = measured(epsilon, data, options)

@@ -309,6 +309,19 @@ def test_neighbours_agree_where_both_are_good():
         neighbour_information(x[:3], t[:3], n_neighbors=3)
 
 
+def test_tables_may_be_data_frames():
+    x, t, _ = example_1(1, 0, n_rows=200)
+    observed = pd.DataFrame(x).add_prefix("x")
+    leak = information_leakage(observed, pd.DataFrame(t).add_prefix("t"))
+    assert leak.names == tuple(f"t{k}" for k in range(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        named = leak.model.predict(observed)
+    with pytest.raises(ValueError, match="feature names"):
+        leak.model.predict(observed[observed.columns[::-1]])
+    np.testing.assert_allclose(named, information_leakage(x, t).model.predict(x))
+
+
 def test_the_adversary_comes_with_the_value():
     x, t, _ = example_1(1, 0)
     leak = information_leakage(x, t)

@@ -179,7 +179,7 @@ class Interpreter(BaseEstimator):  # type: ignore[misc]
         with warnings.catch_warnings():  # what there is to say stays in the notes of the measure
             warnings.simplefilter("ignore", LeakageWarning)
             self.measure_ = information_leakage(
-                observed,
+                table(observed, "observed"),
                 values,
                 names=names,
                 model=self.model,

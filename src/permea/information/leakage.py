@@ -208,6 +208,7 @@ def information_leakage(
     if constants == "drop":
         T, names, notes = _without_constants(T, names)
     found = best_bound([clone(model)] if model else candidates(X, T, noise), X, T)
+    _keep_names(found.model, observed)
     notes += _notes(found, X, T, names)
     for note in notes:
         warnings.warn(note, LeakageWarning, stacklevel=2)
@@ -240,6 +241,13 @@ def _checked(observed: ArrayLike, hidden: ArrayLike, noise: str) -> tuple[Array,
             "and better some hundreds."
         )
     return X, T
+
+
+def _keep_names(model: BayesianMembershipMapping, observed: ArrayLike) -> None:
+    """Let the adversary know the columns of a data frame, as scikit-learn's estimators do."""
+    columns = getattr(observed, "columns", None)
+    if columns is not None and all(isinstance(name, str) for name in columns):
+        model.feature_names_in_ = np.asarray(columns, dtype=object)
 
 
 def _without_constants(T: Array, names: Names) -> tuple[Array, Names, tuple[str, ...]]:
