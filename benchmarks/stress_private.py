@@ -77,15 +77,19 @@ def together(data, seed):
         results, _ = steps.federate(people, 1.0)
         report = steps.attack(*apart(recordings, SETTINGS[name]), 1.0, seed)
         strongest = report.strongest
+        low, high = strongest.auc_interval
         rows.append(
             [name, len(people), interval([each[1] for each in results.values()]),
-             f"{strongest.name} {strongest.auc:.3f}"]
+             f"{strongest.name} {strongest.auc:.3f} [{low:.3f}, {high:.3f}]", strongest.n_member]
         )  # fmt: skip
     print("**(b) Federated over people, and attacked**: ε = 1 per entry. A person is judged by the")
     print(
         "private models of all others; the attack is on a model of rows that share no interval.\n"
     )
-    table(["set", "people", "balanced accuracy on a new person", "strongest attack, AUC"], rows)
+    table(
+        ["set", "people", "balanced accuracy on a new person", "strongest attack, AUC", "members"],
+        rows,
+    )
 
 
 if __name__ == "__main__":
