@@ -43,7 +43,5 @@ for point in study.points:
 levels = plot_leakage_levels(samples, titles, shape=(8, 8))
 
 # %%
-# What an adversary recovers of the first pixels at the largest ε, judged on rows it did not see.
+# The pixels that an adversary recovers best at the largest ε, judged on rows it did not see.
 ax = plot_recovery(study.points[-1].adversary)
-ax.set_yticks([])
-ax.set_ylabel("pixels")

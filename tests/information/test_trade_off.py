@@ -136,7 +136,8 @@ def test_samples_boxes_and_bars_are_drawn(study, rows):
     bars = plot_explanation(point.interpreter.explain(rows[0][0]))
     assert len(bars.get_yticklabels()) == 4
     shares = plot_recovery(point.adversary)
-    assert len(shares.patches) == 64
+    assert len(shares.patches) == 20
+    assert shares.patches[0].get_width() == max(bar.get_width() for bar in shares.patches)
     line = plot_estimates([1, 2], [-1.0, -2.0], [-1.1, -2.1], error=[0.1, 0.1])
     for drawn in (images, curves, boxes.figure, bars.figure, shares.figure, line.figure):
         drawn.canvas.draw()

@@ -137,7 +137,7 @@ def plot_leakage_levels(
             f"{len(titles)} titles."
         )
     lines = max(title.count("\n") + 1 for title in titles)
-    size = (2.4 * len(samples), 2.4 + 0.25 * lines)
+    size = (2.4 * len(samples), 2.6 + 0.3 * lines)
     figure, axes = pyplot().subplots(
         1, len(samples), figsize=size, layout="constrained", squeeze=False
     )
@@ -220,13 +220,15 @@ def plot_explanation(explanation: Explanation, *, ax: "Axes | None" = None) -> A
     return ax
 
 
-def plot_recovery(report: AdversaryReport, *, ax: "Axes | None" = None) -> Any:
+def plot_recovery(report: AdversaryReport, *, most: int = 20, ax: "Axes | None" = None) -> Any:
     """Draw how much of each hidden variable an adversary recovers, with 95 % intervals.
 
     Parameters
     ----------
     report : AdversaryReport
         From `simulate_attack`.
+    most : int
+        Draw so many variables at most, those recovered best.
     ax : matplotlib Axes, optional
         Where to draw.
 
@@ -234,14 +236,15 @@ def plot_recovery(report: AdversaryReport, *, ax: "Axes | None" = None) -> Any:
     -------
     matplotlib Axes
     """
-    height = 1 + 0.35 * len(report.names)
+    order = np.argsort(-np.nan_to_num(report.recovered, nan=-np.inf))[:most]
+    shares = np.clip(report.recovered[order], 0, 1)
+    low, high = np.clip(report.interval[order], 0, 1).T
+    height = 1 + 0.35 * len(order)
     ax = pyplot().subplots(figsize=(6, height), layout="constrained")[1] if ax is None else ax
-    places = np.arange(len(report.names))[::-1]
-    shares = np.clip(report.recovered, 0, 1)
-    low, high = np.clip(report.interval, 0, 1).T
+    places = np.arange(len(order))[::-1]
     ax.barh(places, shares, color="tab:blue", alpha=0.7)
     ax.errorbar(shares, places, xerr=[np.maximum(shares - low, 0), np.maximum(high - shares, 0)],
                 linestyle="none", color="black", capsize=3)  # fmt: skip
-    ax.set_yticks(places, list(report.names))
+    ax.set_yticks(places, [report.names[k] for k in order])
     ax.set(xlim=(0, 1), xlabel="share of the variance recovered")
     return ax
