@@ -28,10 +28,10 @@ from permea.transfer.neighbours import Memory, Neighbourhood, neighbourhood
 from permea.transfer.task import AlignedSource, Iteration, Task
 from permea.transfer.voices import on_all_classes, voices
 
-DIMENSIONS = (10, 20, 20, 20)
+DIMENSIONS = (10, 20, 20, 20, 20)
 _DIRECTIONS = 100  # in which the target is learned
 _NEIGHBOUR_DIRECTIONS = 50
-_ENOUGH_ROWS = 10_000  # the rows are scored in two parts, in up to five when there are fewer
+_ENOUGH_ROWS = 40_000  # rows are scored in two parts, in up to five when there are fewer
 _STRENGTH = 200.0  # rows that a part of the source counts for when it is adapted
 _MIXING = 0.8  # share of the neighbours in a belief while the source is silent
 _LESS_MIXING = 0.5  # and when it speaks
@@ -109,7 +109,7 @@ def fit_consensus(
     learner : Learner
         Family and settings of the target classifier.
     dimensions : tuple of int, optional
-        Subspace dimension of each round; (10, 20, 20, 20) when None.
+        Subspace dimension of each round; (10, 20, 20, 20, 20) when None.
     n_layers : int
         Layers of the last target classifier; the rounds have one.
 
@@ -147,7 +147,7 @@ class _Rounds:
         sequence = sequence[-1:] if certain else sequence
         labels = self.adopted(posterior)
         if not self.proportions.any():  # unknown: what the labels and their neighbours say
-            self.proportions = posterior.mean(axis=0)
+            self.proportions = np.bincount(labels, minlength=task.n_classes) / len(labels)
         history = [task.record("first labels", task.labels, labels)]
         own_temperature = 1.0
         for k, dimension in enumerate(sequence, start=1):
