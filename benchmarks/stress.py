@@ -41,7 +41,7 @@ def main():
         reasons(name, data[name])
     measures(names[0], data[names[0]])
     if options.figure:
-        from figures import box_plot
+        from boxes import box_plot
 
         box_plot(groups, options.figure)
 

@@ -91,7 +91,7 @@ def show_transfer(people, options):
     for method in steps.METHODS:
         print_gain(results, method)
     if options.figure:
-        from figures import box_plot
+        from boxes import box_plot
 
         box_plot({options.set: results}, options.figure)
 
