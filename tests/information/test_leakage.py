@@ -309,6 +309,14 @@ def test_neighbours_agree_where_both_are_good():
         neighbour_information(x[:3], t[:3], n_neighbors=3)
 
 
+def test_many_rows_are_used_after_some_have_chosen_the_model():
+    x, t, truth = example_1(5, 0, n_rows=5000)
+    leak = information_leakage(x, t)
+    assert leak.n_samples == 5000
+    assert abs(leak.value - truth) < 5 * leak.standard_error
+    assert leak.standard_error < 0.6 * information_leakage(x[:1000], t[:1000]).standard_error
+
+
 def test_tables_may_be_data_frames():
     x, t, _ = example_1(1, 0, n_rows=200)
     observed = pd.DataFrame(x).add_prefix("x")

@@ -21,6 +21,7 @@ from permea.models.weight_posterior import Belief, infer
 _ROWS_PER_HIDDEN = 10  # a full noise covariance wants so many rows per hidden variable
 _ROWS_PER_OBSERVED = 3  # a linear trend wants so many rows per observed variable
 _FEW_OBSERVED = 3  # narrow kernels are tried for at most so many observed variables
+_ENOUGH_ROWS = 2000  # to choose among models
 _NARROW, _USUAL = (1 / 16, 1 / 4), (1.0, 4.0)
 
 
@@ -106,16 +107,21 @@ def best_bound(models: list[BayesianMembershipMapping], X: Array, T: Array) -> B
     """Evaluate every model and keep the one with the largest score.
 
     A value in the sample is about one unit per weight, row and output above what new rows would
-    give: (98) corrects the noise level for the fitted weights but not the fit itself.
+    give: (98) corrects the noise level for the fitted weights but not the fit itself. Where there
+    are very many rows, some of them suffice to choose.
     """
-    best: Bound | None = None
-    for model in models:
-        found = evaluate(model, X, T)
-        if best is None or found.score > best.score:
-            best = found
-    if best is None:
+    if not models:
         raise ValueError("There is no model to evaluate: give at least one.")
-    return best
+    if len(models) == 1:
+        return evaluate(models[0], X, T)
+    enough = max(_ENOUGH_ROWS, _ROWS_PER_OBSERVED * X.shape[1])
+    if any(model.noise == "full" for model in models):
+        enough = max(enough, _ROWS_PER_HIDDEN * T.shape[1])
+    if len(X) <= enough:
+        return max((evaluate(model, X, T) for model in models), key=lambda found: found.score)
+    rows = np.random.default_rng(0).permutation(len(X))[:enough]
+    best = max(models, key=lambda model: evaluate(clone(model), X[rows], T[rows]).score)
+    return evaluate(best, X, T)
 
 
 def bootstrap_interval(
