@@ -34,7 +34,7 @@ def main():
     source = make_source(X, y, options.epsilon, options.seed)
     told = {}
     for number in range(options.repetitions):
-        few = few_labels(a, 10, np.random.default_rng(options.seed + number))
+        few = few_labels(a, 10, np.random.default_rng(100 + options.seed + number))
         clf = TransferClassifier(source, n_jobs=2, random_state=number).fit(A, few)
         told.setdefault(f"consensus, ε = {options.epsilon:g}", []).append(clf.score(T, t))
         for name in ("target-only SVM", "self-training", "label spreading"):
