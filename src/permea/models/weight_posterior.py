@@ -160,11 +160,8 @@ def _free_energy(
     expected_log = float(digamma(shape)) - math.log(rate)  # ⟨log γ⟩
     fit = 0.5 * q * count * (expected_log - _LOG_2PI)
     fit -= 0.5 * shape / rate * share * (terms.misfit + q * terms.spread)
-    return (
-        fit
-        - weight_divergence(prior, terms.precisions, terms.moved, q)
-        - gamma_divergence(shape, rate, prior.shape, prior.rate)
-    )
+    weights = weight_divergence(prior, terms.precisions, terms.moved, q)
+    return float(fit - weights - gamma_divergence(shape, rate, prior.shape, prior.rate))
 
 
 def weight_divergence(prior: Belief, precisions: Array, moved: float, q: int) -> float:
