@@ -2,7 +2,7 @@
 
 The setting of ``transfer_mnist``, with membership models on both sides: r_max = 0.5, branches of
 1000 rows, n and L as documents 000 §5 and 001 §1.4 give them. The lower table follows the labels of
-the unlabelled rows through the iterations, and replaces one ingredient at a time.
+the unlabelled rows through the iterations.
 """
 
 import sys
