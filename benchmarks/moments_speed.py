@@ -8,7 +8,7 @@ import resource
 import time
 
 import numpy as np
-from common import options_of, size
+from common import options_of, size, table
 
 from permea.compose.moments import MomentClassifier
 from permea.models.features import Chain, RandomFourier, ScaledIdentity
@@ -35,6 +35,7 @@ def main():
     options = parser.parse_args()
     features = Chain([ScaledIdentity(), RandomFourier(n_frequencies=options.features // 2)])
     promise = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))
+    rows = []
     for keep in (True, False):
         clf = MomentClassifier(privacy=promise, features=features, classes=range(10))
         start = time.perf_counter()
@@ -42,11 +43,8 @@ def main():
         seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         text = "features kept for the second pass" if keep else "features made twice"
-        print(
-            f"- {options.rows} rows, {options.features} features, {text}: {seconds:.1f} s, peak so "
-            f"far {peak:.2f} GiB",
-            flush=True,
-        )
+        rows.append([options.rows, options.features, text, f"{seconds:.1f}", f"{peak:.2f}"])
+    table(["rows", "features", "way", "seconds", "peak so far, GiB"], rows)
 
 
 if __name__ == "__main__":

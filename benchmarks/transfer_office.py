@@ -10,6 +10,7 @@ import sys
 import numpy as np
 from common import load, options_of, size, table
 from scipy.stats import rankdata
+from transfer_baselines import PEERS as ALL_PEERS
 from transfer_baselines import answers, few_labels
 
 from permea import Privacy, SourceModel, TransferClassifier
@@ -18,8 +19,9 @@ FILES = {"SURF": "office_caltech10_surf", "EfficientNet": "office_caltech10_effi
 DOMAINS = ("amazon", "caltech10", "dslr", "webcam")
 OURS = [(name, epsilon) for name in ("consensus", "centers", "source2target")
         for epsilon in (0.1, 1, None)]  # fmt: skip
-PEERS = ("target-only SVM", "label spreading", "optimal transport (raw rows)",
-         "linear transport (raw rows)")  # fmt: skip
+WANTED = ("target-only SVM", "label spreading", "optimal transport (raw rows)",
+          "linear transport (raw rows)")  # fmt: skip
+PEERS = tuple(name for name in WANTED if name in ALL_PEERS)
 
 PRINTED = (
     ("centers, without privacy", "VGG-FC6", 90.4),

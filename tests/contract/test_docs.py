@@ -3,11 +3,16 @@
 import ast
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.figures import FIGURES  # noqa: E402
+
 DOCS = ROOT / "docs"
 PAGES = sorted(
     path
@@ -61,7 +66,8 @@ def broken_links(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
 def test_links_lead_somewhere(path):
-    assert list(broken_links(path)) == []
+    drawn = {f"figures/benchmark-{name}.svg" for name in FIGURES}  # by the build of the site
+    assert [link for link in broken_links(path) if link not in drawn] == []
 
 
 def test_the_link_check_finds_what_is_broken(tmp_path):
