@@ -148,3 +148,15 @@ def test_real_recordings_give_rows():
     assert len(windows) > 30000
     assert windows.X.min() >= 0.3
     assert np.isfinite(windows.score).sum() > 10000
+
+
+@pytest.mark.slow
+def test_a_real_annotation_file_is_read(tmp_path):
+    """Written and read by the package itself; ``make test-slow`` installs it."""
+    wfdb = pytest.importorskip("wfdb", reason="needs the extra heartbeats or peers")
+    beats = np.cumsum([100, 250, 240, 260, 255])
+    symbols = ["N", "N", "V", "+", "N"]
+    wfdb.wrann("person", "atr", beats, symbol=symbols, fs=250, write_dir=str(tmp_path))
+    person = read_wfdb(tmp_path / "person")
+    assert person.subject == "person"
+    np.testing.assert_allclose(person.intervals, np.diff(beats[[0, 1, 2, 4]]) / 250)
