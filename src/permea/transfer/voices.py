@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from permea.models.base import Array, Indices
 from permea.transfer.mixture import ClassMixtures
@@ -139,21 +140,27 @@ def moment_densities(
     spread = means - prior @ means
     between = (spread * prior[:, None]).T @ spread - noise * np.sum(prior / counts)
     pooled = _at_least(np.atleast_2d(total) - between, 0.05 * float(np.diag(total).min()))
-    R = np.linalg.inv(np.linalg.cholesky(pooled))
-    A = R @ noise @ R.T  # the noise in units of the pooled covariance
+    L = np.linalg.cholesky(pooled)
+    A = _in_units_of(L, noise)
     covariances = np.empty((len(means), 1, d, d))
     for label, count in enumerate(counts):
         shift = V @ moments.means[label]
         second = V @ moments.seconds[label] @ V.T
         own = second - np.outer(shift, shift) + noise / count
-        difference = R @ (own - pooled) @ R.T
+        difference = _in_units_of(L, own - pooled)
         of_noise = np.trace(A) ** 2 + np.sum(A * A) + 2 * (np.trace(A) * d + np.trace(A))
         weight = max(0.0, 1 - of_noise / count / max(float(np.sum(difference**2)), 1e-300))
         values, vectors = np.linalg.eigh(np.eye(d) + weight * difference)
-        root = np.linalg.solve(R, vectors * np.sqrt(np.clip(values, 0.1, 10)))
+        root = L @ (vectors * np.sqrt(np.clip(values, 0.1, 10)))
         covariances[label, 0] = root @ root.T
     ones = np.ones((len(means), 1))
     return ClassMixtures(mean, directions, ones, means[:, None], covariances, moments.counts)
+
+
+def _in_units_of(L: Array, matrix: Array) -> Array:
+    """L⁻¹ M L⁻ᵀ: a symmetric matrix in units of the covariance L Lᵀ."""
+    half = solve_triangular(L, matrix, lower=True)
+    return np.asarray(solve_triangular(L, half.T, lower=True))
 
 
 def _at_least(matrix: Array, floor: float) -> Array:
