@@ -33,7 +33,7 @@ def magnitudes():
                 line += ["not valid", "–"]
             rows.append([*line, f"{analytic / optimal:.2f}"])
     print("**Expected magnitude** of the noise on one entry.\n")
-    header = ["ε", "δ", "optimal", "Gaussian, analytic", "Gaussian, classical"]
+    header = ["ε per entry", "δ per entry", "optimal", "Gaussian, analytic", "Gaussian, classical"]
     table([*header, "classical / optimal", "analytic / optimal"], rows)
 
 

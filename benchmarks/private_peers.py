@@ -198,8 +198,8 @@ def main():
             f"**{name}**: {len(X) // 2} training rows, {X.shape[1]} columns; mean of {runs} "
             "(Opacus, PrivBayes: one).\n"
         )
-        table(["way", "ε asked", "ε of a record", "accuracy", "fit, s", "strongest attack, AUC"],
-              rows)  # fmt: skip
+        header = ["way", "ε asked, per unit of the way", "ε per record", "accuracy", "fit, s"]
+        table([*header, "strongest attack, AUC"], rows)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def main():
                 given = (X[g], few)
                 time, _ = seconds(lambda clf=clf, given=given: clf.fit(*given))
                 told = (clf.score(X[e], y[e]), time)
-                gathered.setdefault((method, f"ε = {epsilon or '∞'}"), []).append(told)
+                gathered.setdefault((method, f"ε = {epsilon or '∞'} per entry"), []).append(told)
     rows = [
         [name, seen, f"{np.mean(told, 0)[0]:.3f}", f"{np.std(told, 0)[0]:.3f}",
          f"{np.mean(told, 0)[1]:.1f}"]

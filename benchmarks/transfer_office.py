@@ -25,8 +25,8 @@ PEERS = tuple(name for name in WANTED if name in ALL_PEERS)
 
 PRINTED = (
     ("centers, without privacy", "VGG-FC6", 90.4),
-    ("centers, ε = 1", "VGG-FC6", 89.5),
-    ("centers, ε = 0.1", "VGG-FC6", 89.4),
+    ("centers, ε = 1 per entry", "VGG-FC6", 89.5),
+    ("centers, ε = 0.1 per entry", "VGG-FC6", 89.4),
     ("ILS (1-NN)", "VGG-FC6", 88.5),
     ("CDLS", "VGG-FC6", 85.9),
     ("SVM-t", "VGG-FC6", 84.3),
@@ -72,7 +72,7 @@ def pair(kind, source, target, seed):
             )
         clf = TransferClassifier(made[epsilon], method=method, n_jobs=2, random_state=seed)
         said = clf.fit(A, few).labels_[free]
-        told[f"{method}, ε = {epsilon or '∞'}"] = np.mean(said == a[free])
+        told[f"{method}, ε = {epsilon or '∞'} per entry"] = np.mean(said == a[free])
     return told
 
 
