@@ -1,12 +1,12 @@
 """Leakage, interpretability and transferability on MNIST over ε, beside 003 Table 3.
 
-The setting of 003 section 6.1 with fewer images: 10000 for the source (003: 60000), 2000 for the
-target (003: 9000) of which 100 carry labels (10 per class), 1000 test images, d = 1, δ = 1e-5 per
-pixel; 5000 samples for the measures on the source; pixels are private, classes are interpretable.
-``--source 60000 --target 9000`` is the size of 003. The source is a membership classifier as in
-003; the target is learned by `TransferClassifier` as it comes. ``--epsilons 0.1 10`` measures some
-of the ε. What is done is kept in the folder for temporary files: ``--resume`` takes it from there,
-and ``--minutes 9`` begins no further ε after so many minutes.
+The setting of 003 section 6.1: 60000 images for the source, 9000 for the target, of which 100 carry
+labels (10 per class), 1000 test images, d = 1, δ = 1e-5 per pixel; 5000 samples for the measures on
+the source; pixels are private, classes are interpretable. The source is a membership classifier as
+in 003; the target is learned by `TransferClassifier` as it comes. ``--source 10000 --target 2000``
+takes fewer images, ``--epsilons 0.1 10`` measures some of the ε. What is done is kept in the folder
+for temporary files: ``--resume`` takes it from there, and ``--minutes 9`` begins no further ε after
+so many minutes.
 """
 
 import json
@@ -77,8 +77,8 @@ def main():
     parser = options_of(__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+",
                         default=size([0.1, 0.25, 0.5, 1, 2, 10], [0.1, 10]))  # fmt: skip
-    parser.add_argument("--source", type=int, default=size(10000, 600))
-    parser.add_argument("--target", type=int, default=2000)
+    parser.add_argument("--source", type=int, default=size(60_000, 600))
+    parser.add_argument("--target", type=int, default=9000)
     parser.add_argument("--samples", type=int, default=size(5000, 300))
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--minutes", type=float, default=np.inf)
