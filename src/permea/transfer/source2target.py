@@ -58,6 +58,17 @@ def fit_source2target(
     -------
     MappingModel
     """
+    target, labels, history = label_by_target(task, learner, dimensions, n_layers)
+    return mapped(task, target, labels, history)
+
+
+def label_by_target(
+    task: Task, learner: Learner, dimensions: tuple[int, ...] | None, n_layers: int
+) -> tuple[TargetModel, Indices, list[Iteration]]:
+    """Let the target classifier label the rows it then learns from, in iterations (1.82)-(1.83).
+
+    With the same features on both sides nothing here depends on the source.
+    """
     Z = task.source.alignment.to_source(task.rows)  # (1.80), (1.81)
     labels = first_labels(task, learner, Z)
     history = [task.record("first labels", task.labels, labels)]
@@ -71,6 +82,14 @@ def fit_source2target(
             now[free] = target.distances(Z[free]).argmin(axis=1)  # (1.83)
         history.append(task.record(f"iteration {k}, n = {dimension}", labels, now))
         labels = now
+    return target, labels, history
+
+
+def mapped(
+    task: Task, target: TargetModel, labels: Indices, history: list[Iteration]
+) -> MappingModel:
+    """The three voices of (1.87): the target's classifier, the source, and the mapping (1.85)."""
+    Z = task.source.alignment.to_source(task.rows)
     return MappingModel(target, task.source, learn_mapping(task.source, Z, labels), history)
 
 
