@@ -13,8 +13,16 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import __main__ as runner  # noqa: E402
 
 
-def test_the_page_matches_the_stored_results():
-    assert runner.PAGE.read_text() == runner.page(), "run: python -m benchmarks report"
+@pytest.mark.parametrize("name", runner.HEADS)
+def test_the_page_matches_the_stored_results(name):
+    assert (runner.DOCS / name).read_text() == runner.page(name), "run: python -m benchmarks report"
+
+
+def test_every_result_stands_on_one_page():
+    pages = [runner.page(name) for name in runner.HEADS]
+    for path in runner.RESULTS.glob("*.json"):
+        command = f"$ python benchmarks/{path.stem}.py"
+        assert sum(f"{command}\n" in page or f"{command} " in page for page in pages) == 1
 
 
 @pytest.mark.parametrize("name", runner.names())
