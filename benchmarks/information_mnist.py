@@ -3,10 +3,11 @@
 The setting of 003 section 6.1: 60000 images for the source, 9000 for the target, of which 100 carry
 labels (10 per class), 1000 test images, d = 1, δ = 1e-5 per pixel; 5000 samples for the measures on
 the source; pixels are private, classes are interpretable. The source is a membership classifier as
-in 003; the target is learned by `TransferClassifier` as it comes. ``--source 10000 --target 2000``
-takes fewer images, ``--epsilons 0.1 10`` measures some of the ε. What is done is kept in the folder
-for temporary files: ``--resume`` takes it from there, and ``--minutes 9`` begins no further ε after
-so many minutes.
+in 003, in branches of 1000 rows (``--branch 0``: as many as the library takes by default); the
+target is learned by `TransferClassifier` as it comes (``--method source2target``: as in 003).
+``--source 10000 --target 2000`` takes fewer images, ``--epsilons 0.1 10`` measures some of the ε.
+What is done is kept in the folder for temporary files: ``--resume`` takes it from there, and
+``--minutes 9`` begins no further ε after so many minutes.
 """
 
 import json
@@ -49,8 +50,10 @@ def measured(epsilon, data, options):
     study = trade_off(
         X, y, X_target=X_target, y_target=y_target, X_test=X_test, y_test=y_test,
         epsilons=[epsilon], max_samples=options.samples, models=False,
-        classifier=MembershipClassifier(n_components=20, n_layers=5, n_jobs=2),
-        transfer={"n_jobs": 2}, random_state=options.seed,
+        classifier=MembershipClassifier(
+            n_components=20, n_layers=5, branch_size=options.branch or "auto", n_jobs=2
+        ),
+        transfer={"n_jobs": 2, "method": options.method}, random_state=options.seed,
     )  # fmt: skip
     return {**study.points[0].figures(), "seconds": time.perf_counter() - start}
 
@@ -80,11 +83,14 @@ def main():
     parser.add_argument("--source", type=int, default=size(60_000, 600))
     parser.add_argument("--target", type=int, default=9000)
     parser.add_argument("--samples", type=int, default=size(5000, 300))
+    parser.add_argument("--branch", type=int, default=1000)
+    parser.add_argument("--method", default="consensus")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--minutes", type=float, default=np.inf)
     options = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
-    size_of = f"{options.source}-{options.target}-{options.samples}-{options.seed}"
+    size_of = f"{options.source}-{options.target}-{options.samples}-{options.seed}-{options.branch}"
+    size_of += "" if options.method == "consensus" else f"-{options.method}"
     name = f"permea-information-mnist-{size_of}.json"
     kept = Path(tempfile.gettempdir()) / name
     done = json.loads(kept.read_text()) if options.resume and kept.exists() else {}
