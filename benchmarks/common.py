@@ -1,8 +1,10 @@
 """What several benchmarks share: data on disk, timers, tables."""
 
 import argparse
+import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -66,6 +68,28 @@ def seconds(work, repeat=1):
         result = work()
         best = min(best, time.perf_counter() - start)
     return best, result
+
+
+class Kept:
+    """Results by name, in a file for temporary files that outlives an interrupted run.
+
+    With ``resume`` what an earlier run left there is taken over. A quick run keeps nothing.
+    """
+
+    def __init__(self, name, resume):
+        self.path = Path(tempfile.gettempdir()) / f"permea-{name}.json"
+        self.done = json.loads(self.path.read_text()) if resume and self.path.exists() else {}
+
+    def __contains__(self, name):
+        return name in self.done
+
+    def __getitem__(self, name):
+        return self.done[name]
+
+    def __setitem__(self, name, result):
+        self.done[name] = result
+        if not QUICK:
+            self.path.write_text(json.dumps(self.done))
 
 
 def table(header, rows):

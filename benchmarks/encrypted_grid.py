@@ -9,16 +9,15 @@ that are done are kept in the folder for temporary files: ``--resume`` takes the
 """
 
 import itertools
-import json
 import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
-from common import QUICK, options_of, seconds, size, table
+from common import Kept, options_of, seconds, size, table
 
 from permea.federation.encryption import get_scheme, infinity_code, plain_labels
 from permea.federation.encryption.bfv import fastest_circuit
+
+BATCHES = 4  # ciphertexts of so many are held at once: all of 10 × 25 × 12 would take 20 GB
 
 
 def cases(generator, n_parties, n_cases, n_classes, bits):
@@ -32,9 +31,6 @@ def cases(generator, n_parties, n_cases, n_classes, bits):
     codes[:, kind == 4] = top - generator.integers(0, 2, codes[:, kind == 4].shape)
     codes[:, (kind == 5) & (np.arange(n_cases) % 4 == 1)] = top
     return codes
-
-
-BATCHES = 4  # ciphertexts of so many are held at once: all of 10 × 25 × 12 would take 20 GB
 
 
 def decrypted(scheme, keys, codes):
@@ -73,16 +69,13 @@ def main():
     parser.add_argument("--jobs", type=int, default=size(2, 1))
     parser.add_argument("--resume", action="store_true")
     chosen = parser.parse_args()
-    kept = Path(tempfile.gettempdir()) / f"permea-encrypted-grid-{chosen.cases}-{chosen.seed}.json"
-    done = json.loads(kept.read_text()) if chosen.resume and kept.exists() else {}
+    kept = Kept(f"encrypted-grid-{chosen.cases}-{chosen.seed}", chosen.resume)
     rows = []
     for bits, p, c in itertools.product(chosen.bits, chosen.parties, chosen.classes):
         name = f"{p} {c} {bits}"
-        if name not in done:
-            done[name] = measure(p, c, bits, chosen.cases, chosen.jobs, chosen.seed)
-            if not QUICK:
-                kept.write_text(json.dumps(done))
-        rows.append(done[name])
+        if name not in kept:
+            kept[name] = measure(p, c, bits, chosen.cases, chosen.jobs, chosen.seed)
+        rows.append(kept[name])
         print(*rows[-1], file=sys.stderr, flush=True)
     table(["parties", "classes", "bits", "circuit", "batches", "cases", "of them ties", "equal",
            "evaluate, s"], rows)  # fmt: skip

@@ -10,14 +10,11 @@ What is done is kept in the folder for temporary files: ``--resume`` takes it fr
 ``--minutes 9`` begins no further ε after so many minutes.
 """
 
-import json
-import tempfile
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
-from common import QUICK, mnist, options_of, size, table
+from common import Kept, mnist, options_of, size, table
 
 from permea import MembershipClassifier, trade_off
 
@@ -91,9 +88,7 @@ def main():
     warnings.simplefilter("ignore", UserWarning)
     size_of = f"{options.source}-{options.target}-{options.samples}-{options.seed}-{options.branch}"
     size_of += "" if options.method == "consensus" else f"-{options.method}"
-    name = f"permea-information-mnist-{size_of}.json"
-    kept = Path(tempfile.gettempdir()) / name
-    done = json.loads(kept.read_text()) if options.resume and kept.exists() else {}
+    done = Kept(f"information-mnist-{size_of}", options.resume)
     X, y, T, t = mnist(np.float32, rows=options.source)
     data = X, y.astype(int), target_split(T, t, options.target, options.seed)
     start = time.perf_counter()
@@ -101,8 +96,6 @@ def main():
         if f"{epsilon:g}" in done or time.perf_counter() - start > 60 * options.minutes:
             continue
         done[f"{epsilon:g}"] = measured(epsilon, data, options)
-        if not QUICK:
-            kept.write_text(json.dumps(done))
     show([done[f"{epsilon:g}"] for epsilon in options.epsilons if f"{epsilon:g}" in done])
 
 

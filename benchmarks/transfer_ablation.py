@@ -10,15 +10,17 @@ from dataclasses import replace
 
 import numpy as np
 from common import mnist, options_of, size, table
+from transfer_documents import make_source
 from transfer_mnist import split
 
-from permea import MembershipClassifier, Privacy, SourceModel, TransferClassifier
+from permea import TransferClassifier
 from permea.transfer import centers, source2target
 from permea.transfer.alignment import principal_directions
 from permea.transfer.beliefs import balanced, beliefs, calibrate
 from permea.transfer.consensus import class_proportions
 from permea.transfer.learner import first_labels
 from permea.transfer.neighbours import neighbourhood
+from permea.transfer.task import number_labels
 from permea.transfer.voices import DensityVoice, mean_densities
 
 METHODS = ("centers", "source2target")
@@ -119,7 +121,7 @@ def follow(method, task, learner, n_layers, change):
         if not alone:
             mapping = source2target.learn_mapping(task.source, task.rows, labels)
         return replace(model, mapping=mapping), path
-    return replace(voices_of(method, task, target, labels), history=[]), path
+    return voices_of(method, task, target, labels), path
 
 
 def answer(method, model, V, target_only):
@@ -129,23 +131,15 @@ def answer(method, model, V, target_only):
     return model.combined(model.parts(V)).argmin(axis=1)
 
 
-def make_source(X, y, epsilon, seed):
-    learner = MembershipClassifier(branch_size=1000, n_layers=size(5, 1), n_jobs=2)
-    promise = epsilon and Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1))
-    made = SourceModel(privacy=promise, classifier=learner, n_jobs=2, random_state=seed)
-    return made.fit(X, y)
-
-
 def one(source, method, change, part, seed):
     """Accuracy on new rows, and the labels' way, of one change on one split."""
     A, truth, few, V, v = part
     clf = TransferClassifier(source, method=method, n_jobs=2, random_state=seed)
-    clf.n_features_in_ = A.shape[1]
-    numbers = np.searchsorted(source.classes_, few)
-    task = clf._task(A, np.where(few < 0, -1, numbers), source.classes_, truth)
+    classes, numbers = number_labels(few, -1, source.classes_)
+    task = clf._task(A, numbers, classes, truth)
     learner = clf._learner(task)
     model, path = follow(method, task, learner, clf.n_layers, change)
-    said = source.classes_[answer(method, model, V, change.get("target_only", False))]
+    said = classes[answer(method, model, V, change.get("target_only", False))]
     if not change and seed == 0:  # the loop above is the library's method, or it says nothing
         same = clf.fit(A, few).predict(V)
         if not np.array_equal(said, same):

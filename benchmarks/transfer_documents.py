@@ -19,6 +19,14 @@ PRINTED = {  # 000 Table 1; 001 §1.4.1.1 has one figure for every ε up to 1
 }
 
 
+def make_source(X, y, epsilon, seed):
+    """The source as 001 §1.4 makes it; without noise where ε is None."""
+    learner = MembershipClassifier(branch_size=1000, n_layers=size(5, 1), n_jobs=2)
+    promise = epsilon and Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1))
+    made = SourceModel(privacy=promise, classifier=learner, n_jobs=2, random_state=seed)
+    return made.fit(X, y)
+
+
 def main():
     parser = options_of(__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+", default=size([0.1, 0.5, 1, 2, 8], [2]))
@@ -27,13 +35,7 @@ def main():
     X, y, T, t = mnist()
     rows, paths = [], []
     for epsilon in options.epsilons:
-        classifier = MembershipClassifier(branch_size=1000, n_layers=size(5, 1), n_jobs=2)
-        source = SourceModel(
-            privacy=Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1)),
-            classifier=classifier,
-            n_jobs=2,
-            random_state=options.seed,
-        ).fit(X, y)
+        source = make_source(X, y, epsilon, options.seed)
         for method in ("centers", "source2target"):
             told, times = [], []
             for number in range(options.splits):

@@ -6,16 +6,13 @@ documents' figures are for VGG-FC6 features, which could not be had: read them b
 What is done is kept in the folder for temporary files: ``--resume`` takes it from there.
 """
 
-import json
 import sys
-import tempfile
 import time
 import warnings
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
-from common import QUICK, load, options_of, size, table
+from common import QUICK, Kept, load, options_of, size, table
 from joblib import Parallel, delayed, parallel_config
 from scipy.stats import rankdata
 from transfer_baselines import PEERS as ALL_PEERS
@@ -121,19 +118,6 @@ def pair(kind, source, target, seed):
     return {name: float(value) for name, value in told.items()}, time.perf_counter() - start
 
 
-class Kept:
-    """Results by feature set, pair and split, in a file that outlives an interrupted run."""
-
-    def __init__(self, path, resume):
-        self.path = path
-        self.done = json.loads(path.read_text()) if resume and path.exists() else {}
-
-    def add(self, name, result):
-        self.done[name] = result
-        if not QUICK:
-            self.path.write_text(json.dumps(self.done))
-
-
 def key(kind, source, target, seed):
     return f"{kind} {source} {target} {seed}"
 
@@ -145,22 +129,22 @@ def main():
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    kept = Kept(Path(tempfile.gettempdir()) / "permea-transfer-office.json", options.resume)
+    kept = Kept("transfer-office", options.resume)
     pairs = list(permutations(size(DOMAINS, DOMAINS[:2]), 2))
     seeds = [options.seed + split for split in range(options.splits)]
     wanted = [(kind, *two, seed) for seed in seeds for kind in options.features for two in pairs]
-    missing = [one for one in wanted if key(*one) not in kept.done]
+    missing = [one for one in wanted if key(*one) not in kept]
     with parallel_config(backend="loky", inner_max_num_threads=1):
         work = Parallel(n_jobs=options.jobs, return_as="generator")(
             delayed(pair)(*one) for one in missing
         )
         for one, result in zip(missing, work, strict=True):
-            kept.add(key(*one), result)
+            kept[key(*one)] = result
             print(*one, f"{result[1]:.1f} s", file=sys.stderr, flush=True)
     for kind in options.features:
         gathered = {}
         for source, target in pairs:
-            each = [kept.done[key(kind, source, target, seed)][0] for seed in seeds]
+            each = [kept[key(kind, source, target, seed)][0] for seed in seeds]
             mean = {k: 100 * np.mean([told[k] for told in each]) for k in each[0]}
             gathered[f"{source[0]}→{target[0]}"] = mean
         report(kind, gathered, options.splits)
@@ -170,7 +154,7 @@ def main():
         ["method", "document", "features", *names, "mean"],
         [[method, seed, kind, *row, f"{np.mean(row):.1f}"] for method, seed, kind, row in PRINTED],
     )
-    spent = sum(kept.done[key(*one)][1] for one in wanted)
+    spent = sum(kept[key(*one)][1] for one in wanted)
     print(f"All points took {spent / 60:.0f} minutes of one core.")
 
 
