@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 from common import mnist, options_of, size, table
-from transfer_documents import make_source
+from transfer_documents import METHODS, make_source
 from transfer_mnist import split
 
 from permea import TransferClassifier
@@ -23,7 +23,6 @@ from permea.transfer.neighbours import neighbourhood
 from permea.transfer.task import number_labels
 from permea.transfer.voices import DensityVoice, mean_densities
 
-METHODS = ("centers", "source2target")
 CHANGES = {
     "as written": {},
     "the target's voice decides alone": {"target_only": True},
@@ -79,11 +78,17 @@ def voices_of(method, task, target, labels):
     return centers.CentersModel(target, task.source, alignment, ours, theirs)
 
 
-def distances(method, model, rows, target_only):
-    """Distances that label the unlabelled rows: 000 lets the source speak, 001 does not."""
-    if method == "centers" and not target_only:
-        return model.combined(model.parts(rows))
-    return model.target.distances(rows)
+def distances(method, model, rows, change):
+    """Distances that label the unlabelled rows: 000 lets the source speak, 001 does not.
+
+    Classes that cannot win may be infinitely far, unless labels are to be balanced.
+    """
+    every = change.get("balance", False)
+    found = model.target.distances(rows) if every else model.target.winning(rows)
+    if method == "source2target" or change.get("target_only"):
+        return found
+    cutoff = None if every else found.min(axis=1)
+    return np.minimum(found, model.through_centres(rows, cutoff))
 
 
 def adopted(found, task, balance):
@@ -109,10 +114,10 @@ def follow(method, task, learner, n_layers, change):
             for side in (0, 1):
                 learn, score = part != side, part == side
                 other = replace(model, target=learner.fit(task.rows[learn], labels[learn], **known))
-                found[score] = distances(method, other, task.rows[score], alone)
+                found[score] = distances(method, other, task.rows[score], change)
             found = found[free]
         else:
-            found = distances(method, model, task.rows[free], alone)
+            found = distances(method, model, task.rows[free], change)
         labels = labels.copy()
         labels[free] = adopted(found, task, change.get("balance", False))
         path.append(np.mean(labels[free] == task.truth[free]))

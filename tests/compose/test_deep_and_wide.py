@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from permea.compose import ConditionallyDeep, Wide, partition
-from permea.models import KernelAffineHullMachine
+from permea.models import KernelAffineHullMachine, MembershipAutoencoder
 from permea.models.base import row_norms
 
 CLAIM = settings(max_examples=20, deadline=None, derandomize=True)
@@ -59,14 +59,39 @@ def test_depth_ends_where_the_components_do():
     assert len(deep.layers_) == 2
 
 
-@CLAIM
-@given(st.integers(0, 10_000), st.sampled_from([np.float32, np.float64]))
-def test_a_cutoff_changes_nothing_below_it(seed, dtype):
-    """Also with so many features that the first look uses a part of them only."""
+FAMILIES = [
+    KernelAffineHullMachine(n_components=5),
+    MembershipAutoencoder(n_components=5),
+    MembershipAutoencoder(n_components=5, disturbance="gamma"),
+]
+
+
+def wide_rows(seed, dtype):
+    """Rows of so many features that a first look uses a part of them; two never vary."""
     random = np.random.default_rng(seed)
     Y = (random.normal(size=(60, 260)) * np.geomspace(1, 0.01, 260)).astype(dtype)
-    queries = np.vstack([Y[:20] + dtype(0.01), random.normal(size=(20, 260)).astype(dtype)])
-    deep = ConditionallyDeep(KernelAffineHullMachine(n_components=5), n_layers=3).fit(Y)
+    Y[:, [0, 7]] = 0.5
+    return Y, np.vstack([Y[:20] + dtype(0.01), random.normal(size=(20, 260)).astype(dtype)])
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+@CLAIM
+@given(st.integers(0, 10_000), st.sampled_from([np.float32, np.float64]))
+def test_the_distance_is_that_to_the_nearest_image(model, seed, dtype):
+    Y, queries = wide_rows(seed, dtype)
+    deep = ConditionallyDeep(model, n_layers=3).fit(Y)
+    expected = through_the_layers(deep, queries)
+    np.testing.assert_allclose(deep.distance(queries), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+@CLAIM
+@given(st.integers(0, 10_000), st.sampled_from([np.float32, np.float64]))
+def test_a_cutoff_changes_nothing_below_it(model, seed, dtype):
+    """Also with so many features that the first look uses a part of them only."""
+    random = np.random.default_rng(seed)
+    Y, queries = wide_rows(seed, dtype)
+    deep = ConditionallyDeep(model, n_layers=3).fit(Y)
     exact = deep.distance(queries)
     cutoff = (exact * random.choice([0.5, 0.999, 1.001, 2.0], size=40)).astype(dtype)
     found = deep.distance_below(queries, cutoff)

@@ -59,6 +59,14 @@ def test_the_combined_decision_is_the_minimum_of_121(problem):
     np.testing.assert_array_equal(model.combined(parts), expected)
 
 
+def test_the_race_names_the_class_of_121(problem):
+    """Distances that cannot win are not computed; the class is the same."""
+    task, learner = problem
+    model = fit_centers(task, learner, dimensions=(3,), n_layers=2)
+    by_all = model.combined(model.parts(task.rows)).argmin(axis=1)
+    np.testing.assert_array_equal(model.nearest(task.rows), by_all)
+
+
 def test_centres_are_medians_and_missing_classes_have_none():
     codes = np.array([[0.0], [1.0], [8.0], [5.0]])
     found = class_centres(codes, np.array([0, 0, 0, 2]), 3)

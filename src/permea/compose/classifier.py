@@ -241,6 +241,14 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         return self._in_batches(self._all_distances, X)
 
+    def winning_distances(self, X: ArrayLike) -> Array:
+        """Distances of which the smallest of each row is exact; the others are not smaller.
+
+        A class that provably cannot win may be infinitely far. Who needs the nearest class only
+        saves most of the work.
+        """
+        return self._in_batches(self._winning_distances, X)
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Class with the smallest distance (004 eq. 62).
 
@@ -257,8 +265,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ndarray of shape (m,)
             Class labels.
         """
-        distances = self._in_batches(self._winning_distances, X)
-        return np.asarray(self.classes_[distances.argmin(axis=1)])
+        return np.asarray(self.classes_[self.winning_distances(X).argmin(axis=1)])
 
     def matching_scores(self, X: ArrayLike) -> Array:
         """Class-matching scores exp(−Γ_c² / Σ_c Γ_c²) (004 Def. 8), between 1/e and 1."""

@@ -8,11 +8,12 @@ encoding with its last coordinate left out. One decomposition serves all layers.
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import eigh
 
-from permea.models.base import Array, Mask
+from permea.models.base import Array, Indices, Mask
 from permea.models.products import lower_gram, product
 
 
@@ -38,15 +39,31 @@ class Encoding:
         """Number of directions kept."""
         return int(self.scales.shape[0])
 
+    @cached_property
+    def columns(self) -> Indices | None:
+        """Positions of the active features; None where all are."""
+        return None if self.active.all() else np.flatnonzero(self.active)
+
     def centre(self, Y: Array) -> Array:
         """Rows minus the mean, in the active features."""
-        if self.active.all():
+        if self.columns is None:
             return Y - self.mean
-        return Y[:, self.active] - self.mean[self.active]
+        centred = np.take(Y, self.columns, axis=1)
+        centred -= self.mean[self.columns]
+        return centred
+
+    def placed(self, values: Array) -> Array:
+        """Rows in all features: ``values`` in the active ones, the mean in the others."""
+        if self.columns is None:
+            return values
+        rows = np.empty((values.shape[0], self.mean.shape[0]), dtype=values.dtype)
+        rows[:] = self.mean
+        rows[:, self.columns] = values
+        return rows
 
     def inactive_energy(self, Y: Array) -> Array:
         """Squared distance of each row to the mean in the features that never varied."""
-        if self.active.all():
+        if self.columns is None:
             return np.zeros(Y.shape[0], dtype=Y.dtype)
         difference = Y[:, ~self.active] - self.mean[~self.active]
         return np.asarray(np.einsum("ij,ij->i", difference, difference))

@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea.models.base import Array, Indices, row_norms
 from permea.models.encoding import Encoding, principal_encoding
-from permea.models.kahm_layers import guard_level, layered_distance, query_chunks
+from permea.models.first_look import query_chunks
+from permea.models.kahm_layers import guard_level, layered_distance
 from permea.models.kernel import KernelRows, kernel_matrix
 from permea.models.products import product
 from permea.models.regularization import Solution, Targets, solve_fixed_point
@@ -165,9 +166,11 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
         return self._images(self._validated(Y))
 
     def _images(self, Y: Array) -> Array:
-        image = np.broadcast_to(self.encoding_.mean, Y.shape).copy()
+        image = np.empty_like(Y)
+        mean = self.encoding_.mean[self.encoding_.active]
         for rows in query_chunks(Y.shape[0], self.codes_.shape[0]):
-            image[rows, self.encoding_.active] += self.offset(self.encoding_.encode(Y[rows]))
+            offset = self.offset(self.encoding_.encode(Y[rows]))
+            image[rows] = self.encoding_.placed(offset + mean)
         return image
 
     def distance(self, Y: Array) -> Array:

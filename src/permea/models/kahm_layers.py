@@ -1,9 +1,7 @@
 """Distances through a chain of kernel affine hull machines, with less work than the definition.
 
 All machines of a chain share one encoding, so a query is projected once. Its image is compared
-first in a few coordinates only: the code and some further directions, together the *head*. That
-partial distance is a lower bound of the distance (a sum of squares only grows), so a row whose
-partial distance already reaches the cutoff is done. The full products are formed for the rest.
+first in the head of `first_look`, and whole images are formed only for rows that may still win.
 """
 
 from typing import TYPE_CHECKING
@@ -12,20 +10,11 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from permea.models.base import Array, Indices
+from permea.models.first_look import head_basis, lower, may_win, query_chunks
 from permea.models.kernel import KernelRows
 
 if TYPE_CHECKING:
     from permea.models.kahm import KernelAffineHullMachine
-
-_CHUNK_ENTRIES = 2_000_000  # kernel values held at once: bounds the memory of every query
-_HEAD = 96  # directions beside the code in a first look
-_SLACK = 64  # rounding errors, in units of machine precision, that a bound leaves room for
-
-
-def query_chunks(n_rows: int, n_codes: int) -> list[slice]:
-    """Slices of queries whose kernel values stay within the memory bound."""
-    size = max(1, min(1024, _CHUNK_ENTRIES // max(n_codes, 1)))
-    return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
 def guard_level(machine: "KernelAffineHullMachine") -> float:
@@ -78,7 +67,7 @@ class LayeredDistance:
 
     def __init__(self, layers: "list[KernelAffineHullMachine]") -> None:
         self.encoding = layers[0].encoding_
-        self.basis = _head_basis(layers[0])
+        self.basis = head_basis(self.encoding.components, layers[0].coefficients_)
         self.layers = [_Layer(machine, self.basis) for machine in layers]
 
     def __call__(self, Y: Array, cutoff: Array | None) -> Array:
@@ -101,8 +90,8 @@ class LayeredDistance:
             if redo.size:
                 offsets = layer.machine.offset(codes[redo, : layer.machine.n_components_])
                 images[redo] = offsets @ self.basis
-                _lower(best, redo, centred[redo] - offsets, outside)
-            alive = self._alive(head - images, outside, np.minimum(best, limit))
+                lower(best, redo, centred[redo] - offsets, outside)
+            alive = may_win(head - images, outside, np.minimum(best, limit))
             alive[redo] = False
             rows = np.flatnonzero(alive)
             if rows.size:
@@ -110,36 +99,9 @@ class LayeredDistance:
                 product = chosen @ layer.machine.coefficients_
                 product /= denominators[rows, None]
                 np.subtract(centred[rows], product, out=product)
-                _lower(best, rows, product, outside)
+                lower(best, rows, product, outside)
             coordinates = images
         return best
-
-    def _alive(self, difference: Array, outside: Array, limit: Array) -> Array:
-        """Rows whose distance in the head alone does not yet reach the limit."""
-        partial = np.einsum("ij,ij->i", difference, difference) + outside
-        slack = _SLACK * float(np.finfo(partial.dtype).eps)
-        return np.asarray(partial * (1 - slack) <= limit)
-
-
-def _lower(best: Array, rows: Indices, difference: Array, outside: Array) -> None:
-    """Lower the best squared distance of some rows to that of a new difference."""
-    squared = np.einsum("ij,ij->i", difference, difference) + outside[rows]
-    best[rows] = np.minimum(best[rows], squared)
-
-
-def _head_basis(machine: "KernelAffineHullMachine") -> Array:
-    """Orthonormal directions for a first look: the code's, and where coefficients are largest."""
-    components = machine.encoding_.components
-    p, n = components.shape
-    if p <= 2 * (n + _HEAD):
-        return components
-    A = machine.coefficients_
-    start = np.random.default_rng(0).standard_normal((p, _HEAD)).astype(A.dtype)
-    extra = A.T @ (A @ start)
-    for _ in range(2):
-        extra -= components @ (components.T @ extra)
-        extra, _ = np.linalg.qr(extra)
-    return np.ascontiguousarray(np.column_stack([components, extra]))
 
 
 _prepared: "WeakKeyDictionary[KernelAffineHullMachine, LayeredDistance]" = WeakKeyDictionary()

@@ -19,6 +19,7 @@ from permea.models.mapping import (
     mean_variance,
 )
 from permea.models.membership_gamma import learn_gamma_mapping
+from permea.models.membership_layers import layered_distance
 
 _FLOATS = [np.float64, np.float32]
 
@@ -444,10 +445,7 @@ class MembershipAutoencoder(_MappingParameters):
             Their images.
         """
         Y = self._validated(Y)
-        image = np.empty_like(Y)
-        image[:, ~self.encoding_.active] = self.encoding_.mean[~self.encoding_.active]
-        image[:, self.encoding_.active] = self.mapping_(self._codes(Y)) + self.offset_
-        return image
+        return self.encoding_.placed(self.mapping_(self._codes(Y)) + self.offset_)
 
     def distance(self, Y: Array) -> Array:
         """Distance of each row to its image.
@@ -464,6 +462,17 @@ class MembershipAutoencoder(_MappingParameters):
         """
         Y = self._validated(Y)
         return row_norms(Y - self.reconstruct(Y))
+
+    @staticmethod
+    def distance_through(
+        layers: "list[MembershipAutoencoder]", Y: Array, cutoff: Array | None = None
+    ) -> Array:
+        """Distance to the nearest image in a chain of autoencoders (001 Def. 3).
+
+        Rows whose distance is provably not below ``cutoff`` may be answered with infinity. See
+        `permea.models.membership_layers`.
+        """
+        return layered_distance(layers, Y, cutoff)
 
     def _validated(self, Y: Array) -> Array:
         check_is_fitted(self, "mapping_")

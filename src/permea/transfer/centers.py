@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from permea.compose.minimum import distance_below
 from permea.models.base import Array, Indices
 from permea.transfer.alignment import Alignment
 from permea.transfer.decision import NearestVoice
@@ -29,15 +30,26 @@ class CentersModel(NearestVoice):
         """Distances of each row to each class, as either side sees it."""
         return {"target": self.target.distances(Y), "source": self.through_centres(Y)}
 
-    def through_centres(self, Y: Array) -> Array:
-        """Distance of f_c(y) (120) to its image in class c of the source."""
+    def nearest(self, Y: Array) -> Indices:
+        """Class of each row by (121): that of the smallest distance, which alone is computed."""
+        parts = {"target": self.target.winning(Y)}
+        parts["source"] = self.through_centres(Y, parts["target"].min(axis=1))
+        return np.asarray(self.combined(parts).argmin(axis=1))
+
+    def through_centres(self, Y: Array, cutoff: Array | None = None) -> Array:
+        """Distance of f_c(y) (120) to its image in class c of the source.
+
+        Distances not below ``cutoff`` are of no interest and may be infinite.
+        """
         codes = self.alignment.to_latent(Y)
         answer = np.full((len(Y), self.source.n_classes), np.inf, dtype=Y.dtype)
         shift = self.source_centres - self.target_centres
         for label in np.flatnonzero(np.isfinite(shift).all(axis=1)):
             model = self.source.class_model(int(label))
             moved = self.alignment.from_latent(codes + shift[label].astype(Y.dtype))
-            answer[:, label] = model.distance(moved)
+            answer[:, label] = (
+                model.distance(moved) if cutoff is None else distance_below(model, moved, cutoff)
+            )
         return answer
 
 
@@ -99,7 +111,7 @@ def fit_centers(
         model = CentersModel(target, task.source, alignment, centres, source_centres, history)
         now = labels.copy()
         if free.any():
-            now[free] = model.combined(model.parts(task.rows[free])).argmin(axis=1)  # (130)
+            now[free] = model.nearest(task.rows[free])  # (130)
         history.append(task.record(f"iteration {k}, n = {dimension}", labels, now))
         labels = now
         centres = class_centres(codes, labels, task.n_classes)  # (131)

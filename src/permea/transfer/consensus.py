@@ -79,6 +79,10 @@ class ConsensusModel:
         """Sum of the costs: the product of the beliefs."""
         return np.asarray(np.sum(list(parts.values()), axis=0))
 
+    def nearest(self, Y: Array) -> Indices:
+        """Number of the class of the smallest cost."""
+        return np.asarray(self.combined(self.parts(Y)).argmin(axis=1))
+
     def deciders(self, parts: Parts, winners: Indices) -> NDArray[Any]:
         """Voice that put most between the winner and the second best."""
         total = self.combined(parts)

@@ -28,6 +28,10 @@ class FittedMethod(Protocol):
         """One distance for each row and class; the smallest wins."""
         ...
 
+    def nearest(self, Y: Array) -> Indices:
+        """Number of the class that wins each row."""
+        ...
+
     def deciders(self, parts: Parts, winners: Indices) -> NDArray[Any]:
         """Name of the voice that decided each row."""
         ...
@@ -48,6 +52,14 @@ class NearestVoice:
     >>> rule.combined(parts), rule.deciders(parts, np.array([1]))
     (array([[1. , 0.5]]), array(['source'], dtype='<U6'))
     """
+
+    def parts(self, Y: Array) -> Parts:
+        """Distances of each row to each class, one matrix for each voice: each method's own."""
+        raise TypeError(f"{type(self).__name__} has no voices of its own")
+
+    def nearest(self, Y: Array) -> Indices:
+        """Number of the class of the smallest distance."""
+        return np.asarray(self.combined(self.parts(Y)).argmin(axis=1))
 
     def combined(self, parts: Parts) -> Array:
         """Smallest distance of each row to each class."""

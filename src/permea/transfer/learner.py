@@ -1,6 +1,7 @@
 """The target's own classifier: learned from labelled rows and from rows with adopted labels."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,16 @@ class TargetModel:
 
     def distances(self, Y: Array) -> Array:
         """Distance of each row to each class; infinity for classes without rows."""
+        return self._numbered(self.classifier.distances, Y)
+
+    def winning(self, Y: Array) -> Array:
+        """The same where it is the smallest of its row; the others may be infinite."""
+        return self._numbered(self.classifier.winning_distances, Y)
+
+    def _numbered(self, ask: Callable[[Array], Array], Y: Array) -> Array:
         answer = np.full((len(Y), self.n_classes), np.inf, dtype=Y.dtype)
         if len(Y):
-            answer[:, self.classifier.classes_] = self.classifier.distances(Y)
+            answer[:, self.classifier.classes_] = ask(Y)
         return answer
 
 

@@ -79,7 +79,7 @@ def label_by_target(
         )  # (1.82)
         now = labels.copy()
         if free.any():
-            now[free] = target.distances(Z[free]).argmin(axis=1)  # (1.83)
+            now[free] = target.winning(Z[free]).argmin(axis=1)  # (1.83)
         history.append(task.record(f"iteration {k}, n = {dimension}", labels, now))
         labels = now
     return target, labels, history

@@ -261,7 +261,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers = task.labels.copy()
         free = task.unlabelled
         if free.any():
-            numbers[free] = self._winners(task.rows[free])[0]
+            numbers[free] = self._nearest(task.rows[free])
         self.labels_ = classes[numbers]
         return self
 
@@ -286,7 +286,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (m,)
             Class labels.
         """
-        winners, _ = self._winners(self._checked(X))
+        winners = self._nearest(self._checked(X))
         return np.asarray(self.classes_[winners])
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -314,14 +314,16 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of str, shape (m,)
             "target", "source", or "mapping" for the source through the mapping (001 eq. 1.87).
         """
-        return self._winners(self._checked(X))[1]
+        deciders = []
+        for parts in self._voices(self._checked(X)):
+            winners = self.fitted_.combined(parts).argmin(axis=1)
+            deciders.append(self.fitted_.deciders(parts, winners))
+        return np.concatenate(deciders)
 
-    def _winners(self, rows: Array) -> tuple[Indices, NDArray[Any]]:
-        winners, deciders = [], []
-        for parts in self._voices(rows):
-            winners.append(self.fitted_.combined(parts).argmin(axis=1))
-            deciders.append(self.fitted_.deciders(parts, winners[-1]))
-        return np.concatenate(winners), np.concatenate(deciders)
+    def _nearest(self, rows: Array) -> Indices:
+        """Number of the class that wins each row, batch by batch."""
+        found = [self.fitted_.nearest(rows[part]) for part in batches(len(rows), _BATCH)]
+        return np.concatenate(found)
 
     def _voices(self, rows: Array) -> list[Parts]:
         """Answers of all voices, batch by batch."""
