@@ -40,9 +40,10 @@ HEADS = {
     "benchmarks.md": "# Benchmarks\n\n"
     "Every figure on this page was printed by the command above it; the page is rendered from the "
     "stored\noutputs by `python -m benchmarks report`, and a test checks that it matches them. The "
-    "figures are drawn from the same files by that command and by `make docs`. Times have "
-    "[a page of their own](speed.md); what differs from the documents, and why, is on the page "
-    "[what we could not reproduce](not_reproduced.md).\n",
+    "figures are drawn from the same files by that command and by `make docs`. Seconds on "
+    "this page were mostly taken beside other work; times of a machine that did nothing else "
+    "have\n[a page of their own](speed.md). What differs from the documents, and why, is on the "
+    "page [what we could not reproduce](not_reproduced.md).\n",
     "speed.md": "# Speed\n\n"
     "Time and memory of everything, beside scikit-learn's peers, the document's own timing (004 "
     "Table 11) and the\nfloor that matrix products of the same size set. `python -m benchmarks run "

@@ -8,18 +8,20 @@ Domains are declared, not read from the data. Half of the rows train, the others
 attacks as outsiders: the largest AUC of the loss, confidence, entropy and correctness attacks of
 ``permea.audit`` (0.5 is guessing; the largest of four is a little above it by chance) and its 95 %
 interval. Libraries that are not installed are named and left out (extra ``peers``). Options:
-``--epsilon``, ``--runs``, ``--tables digits mnist``.
+``--epsilon``, ``--runs``, ``--tables digits mnist``. What is done is kept in the folder for
+temporary files: ``--resume`` takes it from there.
 """
 
 import contextlib
 import io
+import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
-from common import QUICK, mnist, options_of, size, table
+from common import QUICK, Kept, mnist, options_of, size, table
 from dpsgd import DELTA, DPSGD, available
 from moments_tabular import tables as small_tables
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -162,6 +164,8 @@ def evaluate(model, X, y, runs):
 
 
 def record_promise(model, epsilon):
+    if epsilon is None:
+        return "∞"
     certificate = getattr(model, "certificate_", None)
     return f"{certificate.record_epsilon:.3g}" if certificate is not None else f"{epsilon:g}"
 
@@ -171,7 +175,9 @@ def main():
     parser.add_argument("--epsilon", type=float, nargs="+", default=size([1.0, 8.0], [8.0]))
     parser.add_argument("--runs", type=int, default=size(3, 1))
     parser.add_argument("--tables", nargs="*")
+    parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
+    kept = Kept("private-peers", options.resume)
     warnings.filterwarnings("ignore")
     for name in ("diffprivlib", "opacus", "DataSynthesizer"):
         if not available(name):
@@ -183,17 +189,21 @@ def main():
         X = X[: size(len(X), 300)]
         y = y[: len(X)]
         runs = 1 if image else options.runs
-        rows = []
-        for title, model in unprotected(image):
-            rows.append([title, "∞", "∞", *evaluate(model, X, y, runs)])
+        ways = [(title, None, model) for title, model in unprotected(image)]
         for epsilon in options.epsilon:
-            candidates = [*ours(epsilon, np.unique(y), image),
-                          *peers(epsilon, np.unique(y), X.shape[1], image)]  # fmt: skip
-            for title, model in candidates:
+            ways += [(title, epsilon, model) for title, model in (
+                *ours(epsilon, np.unique(y), image),
+                *peers(epsilon, np.unique(y), X.shape[1], image),
+            )]  # fmt: skip
+        rows = []
+        for title, epsilon, model in ways:
+            key = f"{name}, {title}, {epsilon or '∞'}"
+            if key not in kept:
                 once = title.startswith(("PrivBayes", "Opacus"))  # minutes each
                 figures = evaluate(model, X, y, 1 if once else runs)
-                promise = record_promise(model, epsilon)
-                rows.append([title, f"{epsilon:g}", promise, *figures])
+                kept[key] = [record_promise(model, epsilon), *figures]
+                print(key, *kept[key], file=sys.stderr, flush=True)
+            rows.append([title, f"{epsilon:g}" if epsilon else "∞", *kept[key]])
         print(
             f"**{name}**: {len(X) // 2} training rows, {X.shape[1]} columns; mean of {runs} "
             "(Opacus, PrivBayes: one).\n"

@@ -69,7 +69,7 @@ FAMILIES = [
 def wide_rows(seed, dtype):
     """Rows of so many features that a first look uses a part of them; two never vary."""
     random = np.random.default_rng(seed)
-    Y = (random.normal(size=(60, 260)) * np.geomspace(1, 0.01, 260)).astype(dtype)
+    Y = (random.normal(size=(220, 260)) * np.geomspace(1, 0.01, 260)).astype(dtype)
     Y[:, [0, 7]] = 0.5
     return Y, np.vstack([Y[:20] + dtype(0.01), random.normal(size=(20, 260)).astype(dtype)])
 

@@ -34,10 +34,10 @@ def head_basis(components: Array, A: Array) -> Array:
     Returns
     -------
     ndarray of shape (p, n + h)
-        No further directions where they would save nothing.
+        No further directions where they would save nothing: of few features or few rows.
     """
     p, n = components.shape
-    if p <= 2 * (n + _HEAD):
+    if p <= 2 * (n + _HEAD) or A.shape[0] <= _HEAD:
         return components
     start = np.random.default_rng(0).standard_normal((p, _HEAD)).astype(A.dtype)
     extra = A.T @ (A @ start)
