@@ -28,13 +28,13 @@ import time
 from datetime import date
 from pathlib import Path
 
-from benchmarks import figures
+from benchmarks import beside, figures
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
 DOCS = FOLDER.parent / "docs"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "permea")
-SUPPORT = {"__init__", "__main__", "common", "dpsgd", "figures"}
+SUPPORT = {"__init__", "__main__", "beside", "common", "dpsgd", "figures"}
 OTHER_SPEED = {"kahm_mnist", "kahm_single", "scaling"}  # besides those named NAME_speed
 HEADS = {
     "benchmarks.md": "# Benchmarks\n\n"
@@ -170,9 +170,10 @@ def section(kept):
     picture = ""
     if kept["name"] in figures.FIGURES:
         picture = f"![{kept['title']}](figures/benchmark-{kept['name']}.svg)\n\n"
+    comparison = beside.compared(kept["name"], kept["output"])
     return (
         f"\n## {kept['title']}\n\n```console\n$ {kept['command']}\n```\n\n{kept['output']}\n\n"
-        f"{picture}"
+        f"{comparison}{picture}"
         f"*{kept['date']}, {kept['seconds']} s, {kept['machine']}; {versions}.*\n"
     )
 

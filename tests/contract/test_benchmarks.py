@@ -1,5 +1,6 @@
 """The page of benchmarks says what the benchmarks printed, and nothing else."""
 
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,26 @@ def test_every_benchmark_runs_quickly_and_keeps_nothing(name, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert "\n|---" in done.stdout
     assert before == {path: path.stat().st_mtime_ns for path in runner.RESULTS.glob("*.json")}
+
+
+@pytest.mark.parametrize("name", runner.beside.COMPARISONS)
+def test_differences_from_the_documents_are_computed_and_explained(name):
+    path = runner.RESULTS / f"{name}.json"
+    assert name in runner.names()
+    if path.exists():  # raises where figures are missing, or differ without a sentence
+        assert "| difference |" in runner.section(json.loads(path.read_text()))
+
+
+def test_a_difference_beyond_its_noise_needs_a_sentence(monkeypatch):
+    output = "| ε | ours | theirs |\n|---|---|---|\n| 1 | 0.90 | 0.95 |"
+    silent = runner.beside.Columns("a claim", "ours", "theirs", ("ε",), scored=10_000)
+    monkeypatch.setitem(runner.beside.COMPARISONS, "toy", (silent,))
+    with pytest.raises(ValueError, match="no sentence why"):
+        runner.beside.compared("toy", output)
+    near = output.replace("0.90", "0.949")
+    assert "-0.001" in runner.beside.compared("toy", near)
+    with pytest.raises(ValueError, match="no figures"):
+        runner.beside.compared("toy", near.replace("ours", "yours"))
 
 
 def test_several_seeds_become_mean_and_deviation():
