@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 from common import Kept, mnist, options_of, size, table
+from transfer_baselines import few_labels
 from transfer_documents import METHODS, make_source
 from transfer_mnist import split
 
@@ -29,6 +30,8 @@ CHANGES = {
     "as written": {},
     "the target's voice decides alone": {"target_only": True},
     "source without noise": {"clean": True},
+    "target: the first 9000 rows, scored: the last 1000": {"ordered": True},
+    "target: the last 9000 rows, scored: the first 1000": {"reversed": True},
     "first labels: source's class means": {"first": "means"},
     "first labels: spread over neighbours": {"first": "spread"},
     "rows scored by models that did not learn them": {"held_out": True},
@@ -39,6 +42,17 @@ CHANGES = {
     },
 }  # fmt: skip
 _DIRECTIONS, _NEIGHBOUR_SHARE, _STEPS = 50, 0.9, 60
+
+
+def rows_of(T, t, seed, change):
+    """A random split of MNIST's test rows, or one in their order, forwards or backwards."""
+    if not change.get("ordered") and not change.get("reversed"):
+        return split(T, t, seed)
+    cut = len(T) * 9 // 10
+    if change.get("reversed"):
+        T, t = T[::-1], t[::-1]
+    few = few_labels(t[:cut], 10, np.random.default_rng(100 + seed))
+    return T[:cut], t[:cut], few, T[cut:], t[cut:]
 
 
 def start(task, learner, first):
@@ -171,7 +185,7 @@ def main():
         key = f"{method} {name} {options.epsilon:g} {seed}"
         if key not in kept:
             made = source(None if change.get("clean") else options.epsilon)
-            kept[key] = one(made, method, change, split(T, t, seed), seed)
+            kept[key] = one(made, method, change, rows_of(T, t, seed, change), seed)
             print(key, kept[key], file=sys.stderr, flush=True)
         return kept[key]
 

@@ -163,6 +163,7 @@ def test_an_interrupt_leaves_nothing_half_written(folder, number, code):
     process = subprocess.Popen(
         [sys.executable, "-m", "permea", *map(str, words)],
         cwd=folder.folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heeds_interrupts,
     )  # fmt: skip
     with (folder.folder / "slow.csv").open("w") as pipe:  # opens once the command reads
         pipe.write("height,y\n")
@@ -172,6 +173,11 @@ def test_an_interrupt_leaves_nothing_half_written(folder, number, code):
     assert "Nothing was written" in process.stderr.read()
     process.stderr.close()
     assert folder.files() == before
+
+
+def heeds_interrupts():
+    """Tests that run in the background of a shell inherit that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stopped(process, number):

@@ -265,7 +265,8 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ndarray of shape (m,)
             Class labels.
         """
-        return np.asarray(self.classes_[self.winning_distances(X).argmin(axis=1)])
+        nearest = self.winning_distances(X).argmin(axis=1)
+        return np.asarray(self.classes_[nearest])
 
     def matching_scores(self, X: ArrayLike) -> Array:
         """Class-matching scores exp(−Γ_c² / Σ_c Γ_c²) (004 Def. 8), between 1/e and 1."""
