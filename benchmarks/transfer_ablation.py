@@ -36,10 +36,7 @@ CHANGES = {
     "first labels: spread over neighbours": {"first": "spread"},
     "rows scored by models that did not learn them": {"held_out": True},
     "labels balanced to the classes' proportions": {"balance": True},
-    "class means first, target decides alone": {"first": "means", "target_only": True},
-    "class means first, target alone, held out, balanced": {
-        "first": "means", "target_only": True, "held_out": True, "balance": True,
-    },
+    "class means first, held out, balanced": {"first": "means", "held_out": True, "balance": True},
 }  # fmt: skip
 _DIRECTIONS, _NEIGHBOUR_SHARE, _STEPS = 50, 0.9, 60
 
