@@ -217,3 +217,15 @@ def test_errors(change, message):
     arguments = {"X_member": X[:50], "y_member": y[:50], "X_outside": X[50:], "y_outside": y[50:]}
     with pytest.raises(ValueError, match=message):
         audit.attack(KNeighborsClassifier(1).fit(X[:50], y[:50]), **(arguments | change))
+
+
+def test_probabilities_that_overflowed_are_named():
+    class Overflowed(NearestRow):
+        def predict_proba(self, X):
+            return np.where(np.arange(len(X))[:, None] == 0, np.nan, 0.5) * np.ones((1, 2))
+
+    X, y = noisy_classes(40, 3)
+    with pytest.raises(ValueError, match="not finite for 1 of 40 rows"):
+        audit.attack(
+            Overflowed().fit(X[:20], y[:20]), X[:20], y[:20], X[20:], y[20:], kinds=["loss"]
+        )

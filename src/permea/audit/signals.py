@@ -100,7 +100,7 @@ def class_probabilities(clf: Any, X: ArrayLike) -> Array:
     predicted label with probability one.
     """
     if callable(getattr(clf, "predict_proba", None)):
-        return np.asarray(clf.predict_proba(X), dtype=np.float64)
+        return _finite(np.asarray(clf.predict_proba(X), dtype=np.float64))
     if is_distance_based(clf):
         log_weights = -2.0 * np.log(np.maximum(class_distances(clf, X), DISTANCE_FLOOR))
         return np.asarray(softmax(log_weights, axis=1))
@@ -111,6 +111,17 @@ def class_probabilities(clf: Any, X: ArrayLike) -> Array:
         return np.asarray(softmax(decision, axis=1))
     positions = class_positions(clf, clf.predict(X))
     return np.eye(len(clf.classes_))[positions]
+
+
+def _finite(probabilities: Array) -> Array:
+    bad = int(np.sum(~np.isfinite(probabilities).all(axis=1)))
+    if bad:
+        raise ValueError(
+            f"predict_proba of the classifier is not finite for {bad} of {len(probabilities)} "
+            "rows, so its answers cannot be ranked. Mend the classifier (it may overflow), or "
+            "audit it with the attack 'correctness' alone."
+        )
+    return probabilities
 
 
 def of_label(values: Array, positions: NDArray[np.intp], missing: float) -> Array:
