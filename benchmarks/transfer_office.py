@@ -3,7 +3,8 @@
 20 source rows per class from amazon, 8 from the others; features are scaled to [0, 1] by public
 bounds (SURF counts are standardised per row; network features are clipped at 0 and 5). The
 documents' figures are for VGG-FC6 features, which could not be had: read them by rank and gap.
-What is done is kept in the folder for temporary files: ``--resume`` takes it from there.
+What is done is kept in the folder for temporary files: ``--resume`` takes it from there, all but
+``--again METHOD``.
 """
 
 import sys
@@ -92,34 +93,53 @@ def through_mapping(clf, A, few, iterated):
     return classes[model.combined(model.parts(A[few < 0])).argmin(axis=1)], iterated
 
 
-def pair(kind, source, target, seed):
-    """Accuracy of every method on one pair of domains and one choice of labels."""
+METHODS = ("consensus", "centers", "source2target")
+NAMES = (*PEERS, *(named(method, epsilon) for epsilon in EPSILONS for method in METHODS))
+
+
+def pair(kind, source, target, seed, told=None):
+    """Accuracy of every method on one pair of domains and one choice of labels.
+
+    ``told`` has what is known already.
+    """
     start = time.perf_counter()
     warnings.simplefilter("ignore", UserWarning)  # classes of 8 rows carry 7 dimensions
+    told = dict(told or {})
     random = np.random.default_rng(seed)
     X, y = domain(kind, source)
     chosen = few_labels(y, 20 if source == "amazon" else 8, random) >= 0
     A, a = domain(kind, target)
     few = few_labels(a, 3, random)
     free = few < 0
-    told = {}
     for name in PEERS:
-        told[name] = np.mean(answers(name, X[chosen], y[chosen], A, few, A[free]) == a[free])
+        if name not in told:
+            said = answers(name, X[chosen], y[chosen], A, few, A[free])
+            told[name] = np.mean(said == a[free])
     iterated = None
     for epsilon in EPSILONS:
+        missing = [method for method in METHODS if named(method, epsilon) not in told]
+        if not missing:
+            continue
         promise = epsilon and Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1))
         made = SourceModel(privacy=promise, random_state=seed).fit(X[chosen], y[chosen])
-        for method in ("consensus", "centers"):
-            clf = TransferClassifier(made, method=method, random_state=seed).fit(A, few)
-            told[named(method, epsilon)] = np.mean(clf.labels_[free] == a[free])
-        clf = TransferClassifier(made, method="source2target", random_state=seed)
-        said, iterated = through_mapping(clf, A, few, iterated)
-        told[named("source2target", epsilon)] = np.mean(said == a[free])
-    return {name: float(value) for name, value in told.items()}, time.perf_counter() - start
+        for method in missing:
+            clf = TransferClassifier(made, method=method, random_state=seed)
+            if method == "source2target":
+                said, iterated = through_mapping(clf, A, few, iterated)
+            else:
+                said = clf.fit(A, few).labels_[free]
+            told[named(method, epsilon)] = np.mean(said == a[free])
+    return {name: float(told[name]) for name in NAMES}, time.perf_counter() - start
 
 
 def key(kind, source, target, seed):
     return f"{kind} {source} {target} {seed}"
+
+
+def without(result, method):
+    """A kept result without one method's figures."""
+    told, took = result
+    return {name: v for name, v in told.items() if not name.startswith(method or " ")}, took
 
 
 def main():
@@ -127,20 +147,22 @@ def main():
     parser.add_argument("--splits", type=int, default=size(20, 1))
     parser.add_argument("--features", nargs="+", default=size(list(FILES), ["SURF"]))
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--again", metavar="METHOD", help="with --resume: measure this one anew")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     kept = Kept("transfer-office", options.resume)
     pairs = list(permutations(size(DOMAINS, DOMAINS[:2]), 2))
     seeds = [options.seed + split for split in range(options.splits)]
     wanted = [(kind, *two, seed) for seed in seeds for kind in options.features for two in pairs]
-    missing = [one for one in wanted if key(*one) not in kept]
+    known = {one: without(kept[key(*one)], options.again) for one in wanted if key(*one) in kept}
+    missing = [one for one in wanted if one not in known or not set(NAMES) <= set(known[one][0])]
     with parallel_config(backend="loky", inner_max_num_threads=1):
         work = Parallel(n_jobs=options.jobs, return_as="generator")(
-            delayed(pair)(*one) for one in missing
+            delayed(pair)(*one, known.get(one, ({}, 0))[0]) for one in missing
         )
-        for one, result in zip(missing, work, strict=True):
-            kept[key(*one)] = result
-            print(*one, f"{result[1]:.1f} s", file=sys.stderr, flush=True)
+        for one, (told, took) in zip(missing, work, strict=True):
+            kept[key(*one)] = told, took + known.get(one, ({}, 0))[1]
+            print(*one, f"{took:.1f} s", file=sys.stderr, flush=True)
     for kind in options.features:
         gathered = {}
         for source, target in pairs:

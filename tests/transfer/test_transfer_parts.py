@@ -12,11 +12,13 @@ from permea.transfer import mixture
 from permea.transfer.alignment import Alignment
 from permea.transfer.beliefs import balanced, beliefs, calibrate
 from permea.transfer.centers import class_centres, fit_centers
+from permea.transfer.consensus import fit_consensus
 from permea.transfer.learner import Learner
 from permea.transfer.mixture import fit_mixtures, kept_directions
 from permea.transfer.neighbours import neighbourhood
 from permea.transfer.source2target import fit_source2target, learn_mapping
 from permea.transfer.task import AlignedSource, Task, number_labels
+from permea.transfer.voices import DensityVoice, chorus, mean_densities
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=30)
 
@@ -146,6 +148,48 @@ def test_calibration_finds_the_temperature_of_the_scores():
 
 def test_impossible_everywhere_is_uniform():
     np.testing.assert_allclose(beliefs(np.full((2, 4), -np.inf)), 0.25)
+
+
+def test_a_source_leads_only_where_it_tells_more_than_neighbours(problem):
+    """Separate clouds need no source; a signal among many disturbances does."""
+    task, learner = problem
+    assert fit_consensus(task, learner, dimensions=(2,), n_layers=1).voice is None
+    random = np.random.default_rng(0)
+    y = np.arange(1200) % 2
+    scales = np.r_[1.0, np.full(19, 3.0)]
+    rows = scales * random.normal(size=(1200, 20)) + 6 * np.outer(y, np.eye(20)[0])
+    source = SourceModel(classifier=KAHMClassifier(n_components=2, n_layers=1))
+    source.fit(rows[:800], y[:800])
+    few = np.where(np.arange(400) < 40, y[800:], -1)
+    aligned = AlignedSource(source, Alignment(), np.arange(2), 2)
+    hidden = Task(rows[800:], few, 2, aligned, y[800:])
+    two = Learner(KernelAffineHullMachine(), 2, 1000, None, 0)
+    model = fit_consensus(hidden, two, dimensions=(2,), n_layers=1)
+    assert model.voice is not None
+    assert np.mean(model.nearest(rows[800:]) == y[800:]) > 0.98
+
+
+def test_a_chorus_averages_beliefs_and_better_voices_count_more(problem):
+    task, _ = problem
+    moments = task.source.model.moments_
+    members = {
+        f"{d} directions": DensityVoice((mean_densities(moments, np.zeros(4), np.eye(4)[:d]),),
+                                        task.source)
+        for d in (2, 4)
+    }  # fmt: skip
+    losses = [np.full(9, 0.3), np.full(9, 0.1)]
+    together = chorus(members, (2.0, 3.0), losses)
+    np.testing.assert_allclose(sum(together.weights), 1)
+    assert together.weights[1] / together.weights[0] == pytest.approx(np.exp(5 * 0.2))
+    codes = together.encode(task.rows)
+    assert codes.shape == (120, 6)
+    each = [beliefs(one.scores(one.encode(task.rows)), t)
+            for one, t in zip(members.values(), (2.0, 3.0), strict=True)]  # fmt: skip
+    expected = np.average(each, axis=0, weights=together.weights)
+    np.testing.assert_allclose(np.exp(together.scores(codes)), expected)
+    moved = together.adapted(codes, np.eye(3)[task.truth], 20.0)
+    assert moved.weights == together.weights
+    assert not np.allclose(moved.scores(codes), together.scores(codes))
 
 
 def test_the_mixture_takes_the_noise_out(monkeypatch):

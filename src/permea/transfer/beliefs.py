@@ -47,13 +47,32 @@ def calibrate(scores: Array, labels: Indices) -> tuple[float, float]:
     >>> calibrate(scores, np.array([0, 1, 0]))[1] < calibrate(scores, np.array([0, 1, 1]))[1]
     True
     """
-    rows = np.arange(len(labels))
-    losses = [
-        -float(np.mean(np.log(np.maximum(beliefs(scores, t)[rows, labels], _LEAST))))
-        for t in _TEMPERATURES
-    ]
+    losses = [float(np.mean(surprise(scores, labels, t))) for t in _TEMPERATURES]
     best = int(np.argmin(losses))
     return float(_TEMPERATURES[best]), losses[best]
+
+
+def surprise(scores: Array, labels: Indices, temperature: float) -> Array:
+    """−log probability of the label of each row, bounded."""
+    told = beliefs(scores, temperature)[np.arange(len(labels)), labels]
+    return np.asarray(-np.log(np.maximum(told, _LEAST)))
+
+
+def clearly_less(losses: Array, others: Array) -> bool:
+    """Whether losses of the same rows are smaller by more than two standard errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clearly_less(np.array([0.1, 0.2, 0.1, 0.3]), np.array([0.5, 0.7, 0.6, 0.6]))
+    True
+    >>> clearly_less(np.array([0.1, 0.2, 0.1, 0.3]), np.array([0.1, 0.2, 0.1, 9.0]))
+    False
+    """
+    saved = np.asarray(others - losses)
+    if len(saved) < 2:
+        return bool(saved.sum() > 0)
+    return bool(saved.mean() > 2 * saved.std(ddof=1) / np.sqrt(len(saved)))
 
 
 def balanced(posterior: Array, proportions: Array, n_steps: int = 30) -> Array:

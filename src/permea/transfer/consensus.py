@@ -3,10 +3,11 @@
 The documents' methods let a target classifier label the rows that it was then trained on, all at
 once, and take the smallest distance over all voices. Both make first mistakes permanent. Here
 
-* the source is heard in the form that explains the labelled target rows best (mixtures, moments or
-  means of its classes with the known noise taken out, or its classifier), at a temperature that
-  says how far it can be trusted; a source that explains them badly has the first word only, and
-  one that explains them well leaves little for the rounds to do: there is one;
+* the source is heard in the form that explains the labelled target rows (its mixtures unless other
+  forms are clearly better, and then these together), at a temperature that says how far it can be
+  trusted; where it does not explain them clearly better than labels that spread over neighbours it
+  has the first word only, and where it explains them very well it leaves little for the rounds to
+  do: there is one;
 * a row is scored by a target classifier that was trained without it;
 * beliefs of both are multiplied (the target's counts less where its labels came from a certain
   source and say little of their own), balanced to the class proportions, and mixed with those of
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 
 from permea.models.base import Array, Indices
 from permea.transfer.alignment import principal_directions
-from permea.transfer.beliefs import balanced, beliefs, calibrate
+from permea.transfer.beliefs import balanced, beliefs, calibrate, clearly_less, surprise
 from permea.transfer.decision import Parts
-from permea.transfer.learner import Learner, TargetModel, first_dimension
+from permea.transfer.learner import Learner, TargetModel
 from permea.transfer.neighbours import Memory, Neighbourhood, neighbourhood
 from permea.transfer.task import AlignedSource, Iteration, Task
-from permea.transfer.voices import on_all_classes, voices
+from permea.transfer.voices import RICHEST, chorus, on_all_classes, voices
 
 DIMENSIONS = (10, 20, 20, 20, 20)
 _DIRECTIONS = 100  # in which the target is learned
@@ -140,12 +141,14 @@ class _Rounds:
 
     def run(self, sequence: tuple[int, ...], n_layers: int) -> ConsensusModel:
         task = self.task
-        self.heard_as, self.voice, self.temperature, loss = self.best_voice()
+        self.heard_as, self.voice, self.temperature, losses = self.best_voice()
         self.heard = self.voice.encode(task.rows)
-        posterior = self.first_beliefs(loss)
         knows_all = len(task.source.columns) == task.n_classes  # else it would outvote the unknown
-        self.speaks = knows_all and loss < _CONVINCING
-        certain = self.speaks and loss < _CERTAIN and loss < self.own_loss()
+        loss = float(losses.mean())
+        convincing = knows_all and loss < _CONVINCING
+        self.speaks = convincing and self.tells_more_than_neighbours(losses)
+        posterior = self.first_beliefs()
+        certain = self.speaks and loss < _CERTAIN
         self.weight = _DEFERENCE if certain else 1.0
         self.mixing = 0.0 if certain else _LESS_MIXING if self.speaks else _MIXING
         sequence = sequence[-1:] if certain else sequence
@@ -169,50 +172,66 @@ class _Rounds:
             voice, self.temperature, task.source, self.heard_as, history,
         )  # fmt: skip
 
-    def best_voice(self) -> tuple[str, Any, float, float]:
-        """The form of the source that explains the labelled rows best."""
+    def best_voice(self) -> tuple[str, Any, float, Array]:
+        """The form of the source that explains the labelled rows best, and its losses on them.
+
+        They are few: a form that averages more of the source away replaces the mixtures only when
+        it is better by more than chance explains, and then all forms speak together.
+        """
         task = self.task
         known = np.flatnonzero(np.isin(task.labels, task.source.columns))
         offered = voices(task, self.mean, self.directions)
         if not known.size:  # nothing to choose by: the richest form, at a cautious temperature
             name = next(iter(offered))
-            return name, offered[name], 4.0, 0.0
+            return name, offered[name], 4.0, np.zeros(1)
         own = np.searchsorted(task.source.columns, task.labels[known])
-        tried = {}
-        for name, voice in offered.items():
-            scores = voice.scores(voice.encode(task.rows[known]))
-            tried[name] = calibrate(scores, own)
-        name = min(tried, key=lambda one: tried[one][1])
-        return name, offered[name], *tried[name]
+        heard = {name: _heard(voice, task.rows[known], own) for name, voice in offered.items()}
+        name = min(heard, key=lambda one: heard[one][1].mean())
+        if RICHEST in heard and not clearly_less(heard[name][1], heard[RICHEST][1]):
+            name = RICHEST
+        if name == RICHEST or len(offered) == 1:
+            return name, offered[name], *heard[name]
+        together = chorus(offered, *zip(*heard.values(), strict=True))
+        return f"chorus led by {name}", together, *_heard(together, task.rows[known], own)
 
-    def own_loss(self) -> float:
-        """How badly the labelled rows explain each other, each scored without itself."""
+    def tells_more_than_neighbours(self, source: Any) -> bool:
+        """Whether the source explains labelled rows clearly better than labels that spread to them.
+
+        ``source`` are its losses on the labelled rows that it knows. Labels spread from four fifths
+        of the rows to the others; with a class of one label there is nothing to compare with.
+        """
         task = self.task
         known = np.flatnonzero(~task.unlabelled)
         counts = np.bincount(task.labels[known], minlength=task.n_classes)
         if not known.size or counts.min() < 2:
-            return np.inf
+            return True
         n_parts = min(5, len(known))
         part = self.random.permutation(len(known)) % n_parts
-        scores = np.zeros((len(known), task.n_classes))
+        told = np.zeros((len(known), task.n_classes))
         for held_out in range(n_parts):
-            learn, score = known[part != held_out], known[part == held_out]
-            target = self.fit_target(learn, task.labels, first_dimension(task.labels[learn]), 1)
-            scores[part == held_out] = -0.5 * np.square(target.distances(self.codes[score]))
-        return calibrate(scores, task.labels[known])[1]
+            start = np.zeros((len(task.rows), task.n_classes))
+            start[known[part != held_out]] = self.given[known[part != held_out]]
+            told[part == held_out] = self.spread_labels(start)[known[part == held_out]]
+        scores = np.log(np.maximum(told, 1e-300))
+        temperature, _ = calibrate(scores, task.labels[known])
+        return clearly_less(source, surprise(scores, task.labels[known], temperature))
 
-    def first_beliefs(self, loss: float) -> Array:
+    def spread_labels(self, start: Array) -> Array:
+        """Beliefs after each row has listened to its neighbours; even where no label arrives."""
+        spread = self.near.spread(start, _FIRST_MIXING, 60) + 1e-300
+        return np.asarray(spread / spread.sum(axis=1, keepdims=True))
+
+    def first_beliefs(self) -> Array:
         """Labels spread over the neighbours, with the source as a weak or a strong opinion."""
-        task, knows_all = self.task, len(self.task.source.columns) == self.task.n_classes
+        task = self.task
         missing = len(task.labelled_classes) < task.n_classes
         source = balanced(beliefs(self.source_scores(self.voice), self.temperature),
                           self.proportions)  # fmt: skip
-        if (knows_all and loss < _CONVINCING) or missing:
+        if self.speaks or missing:
             return self.with_given(source)
         start = _FIRST_TRUST * source
         start[~task.unlabelled] = self.given[~task.unlabelled]
-        spread = self.near.spread(start, _FIRST_MIXING, 60)
-        return self.with_given(spread / np.maximum(spread.sum(axis=1, keepdims=True), 1e-300))
+        return self.with_given(self.spread_labels(start))
 
     def source_scores(self, voice: Any, rows: Any = slice(None)) -> Array:
         scores = voice.scores(self.heard[rows])
@@ -256,6 +275,13 @@ class _Rounds:
         return self.learner.fit(
             self.codes[rows], labels[rows], n_components=dimension, n_layers=n_layers, share=0.5
         )
+
+
+def _heard(voice: Any, rows: Array, labels: Indices) -> tuple[float, Array]:
+    """Best temperature of a voice, and its losses on labelled rows at it."""
+    scores = voice.scores(voice.encode(rows))
+    temperature, _ = calibrate(scores, labels)
+    return temperature, surprise(scores, labels, temperature)
 
 
 def class_proportions(task: Task) -> Array:

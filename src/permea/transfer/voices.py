@@ -1,18 +1,22 @@
 """What the source has to say about target rows, in every form that its artefact allows."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from permea.models.base import Array, Indices
+from permea.transfer.beliefs import beliefs
 from permea.transfer.mixture import ClassMixtures
 from permea.transfer.moments import ClassMoments
 from permea.transfer.task import AlignedSource, Task
 
+RICHEST = "mixtures"  # the form that keeps most of the source
 _DIRECTIONS = (10, 20, 40)  # of the target, in which the source's moments are looked at
 _MEAN_DIRECTIONS = 50
+_DISCERNMENT = 5.0  # how much less a voice counts in a chorus for a larger loss
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,52 @@ class ClassifierVoice:
         return self
 
 
+@dataclass(frozen=True)
+class Chorus:
+    """Several forms of the source at once: their beliefs are averaged, better ones count more."""
+
+    members: tuple[Any, ...]
+    temperatures: tuple[float, ...]  #: of each member's belief
+    weights: tuple[float, ...]  #: positive, sum 1
+    ends: tuple[int, ...]  #: first column of the codes that belongs to the next member
+
+    def encode(self, Y: Array) -> Array:
+        """Codes of all members, side by side."""
+        return np.hstack([member.encode(Y) for member in self.members])
+
+    def scores(self, codes: Array) -> Array:
+        """Logarithm of the averaged belief, shape (m, C of the source)."""
+        total = np.zeros((len(codes), 1))
+        parts = zip(self.members, self.temperatures, self.weights, self._own(codes), strict=True)
+        for member, temperature, weight, own in parts:
+            total = total + weight * beliefs(member.scores(own), temperature)
+        return np.asarray(np.log(np.maximum(total, 1e-300)))
+
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "Chorus":
+        """The same voices after they have heard target rows."""
+        moved = tuple(
+            member.adapted(own, posterior, strength)
+            for member, own in zip(self.members, self._own(codes), strict=True)
+        )
+        return replace(self, members=moved)
+
+    def _own(self, codes: Array) -> list[Array]:
+        return np.split(codes, self.ends[:-1], axis=1)
+
+
+def chorus(
+    members: dict[str, Any], temperatures: Sequence[float], losses: Sequence[Array]
+) -> Chorus:
+    """Voices together, each with the weight exp(−5 loss) before normalisation."""
+    mean = np.array([one.mean() for one in losses])
+    weights = np.exp(-_DISCERNMENT * (mean - mean.min()))
+    widths = [len(member.mixtures[0].directions) for member in members.values()]
+    return Chorus(
+        tuple(members.values()), tuple(temperatures), tuple(weights / weights.sum()),
+        tuple(np.cumsum(widths)),
+    )  # fmt: skip
+
+
 def voices(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
     """Every form in which the source can be heard.
 
@@ -81,7 +131,7 @@ def voices(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
     model = source.model
     found: dict[str, Any] = {}
     if model.mixtures_:
-        found["mixtures"] = DensityVoice(model.mixtures_, source)
+        found[RICHEST] = DensityVoice(model.mixtures_, source)
     centred = np.asarray(task.rows - mean, np.float64)
     for d in _DIRECTIONS:
         if model.moments_.seconds is not None and d <= len(directions):
