@@ -6,6 +6,8 @@ grows), so a row whose partial distance already reaches its cutoff is done. The 
 formed for the rest.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from permea.models.base import Array, Indices, Mask
@@ -13,6 +15,29 @@ from permea.models.base import Array, Indices, Mask
 _CHUNK_ENTRIES = 2_000_000  # kernel values held at once: bounds the memory of every query
 _HEAD = 96  # directions beside the code in a first look
 _SLACK = 64  # rounding errors, in units of machine precision, that a bound leaves room for
+
+
+def nearest_in_chunks(
+    nearest: Callable[[Array, Array], Array], Y: Array, cutoff: Array | None, n_codes: int
+) -> Array:
+    """Squared distances of all rows, asked for in parts whose kernel values fit into memory.
+
+    Parameters
+    ----------
+    nearest : callable
+        Squared distances of some rows, given the squared limit from which on infinity will do.
+    Y : ndarray of shape (m, p)
+        Queries.
+    cutoff : ndarray of shape (m,) or None
+        Distance from which on infinity will do.
+    n_codes : int
+        Kernel values that a row takes.
+    """
+    best = np.full(Y.shape[0], np.inf, dtype=Y.dtype)
+    limit = best if cutoff is None else np.square(cutoff, dtype=np.float64).astype(Y.dtype)
+    for rows in query_chunks(Y.shape[0], n_codes):
+        best[rows] = nearest(Y[rows], limit[rows])
+    return best
 
 
 def query_chunks(n_rows: int, n_codes: int) -> list[slice]:

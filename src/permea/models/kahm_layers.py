@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from permea.models.base import Array, Indices
-from permea.models.first_look import head_basis, lower, may_win, query_chunks
+from permea.models.first_look import head_basis, lower, may_win, nearest_in_chunks
 from permea.models.kernel import KernelRows
 
 if TYPE_CHECKING:
@@ -72,11 +72,8 @@ class LayeredDistance:
 
     def __call__(self, Y: Array, cutoff: Array | None) -> Array:
         """Squared distance of each row to the nearest image, or infinity from the cutoff on."""
-        best = np.full(Y.shape[0], np.inf, dtype=Y.dtype)
-        limit = best if cutoff is None else np.square(cutoff, dtype=np.float64).astype(Y.dtype)
-        for rows in query_chunks(Y.shape[0], self.layers[0].kernel.n_codes):
-            best[rows] = self._nearest(Y[rows], limit[rows])
-        return best
+        n_codes = self.layers[0].kernel.n_codes
+        return nearest_in_chunks(self._nearest, Y, cutoff, n_codes)
 
     def _nearest(self, Y: Array, limit: Array) -> Array:
         centred = self.encoding.centre(Y)
