@@ -29,9 +29,10 @@ HEADER = ("privacy leakage", "interpretability", "transferability", "transfer ac
 DIGITS = (2, 2, 2, 4, 4)
 
 
-def target_split(T, t, size, seed, per_class=10):
+def target_split(T, t, size, seed, ordered=False, per_class=10):
     """Target rows with few labels, and 1000 test rows, out of the test images."""
     order = np.random.default_rng(seed).permutation(len(T))
+    order = np.arange(len(T))[::-1] if ordered else order
     n_test = min(1000, len(T) // 4)
     test, target = order[:n_test], order[n_test : n_test + size]
     labels = np.full(len(target), -1)
@@ -82,15 +83,17 @@ def main():
     parser.add_argument("--samples", type=int, default=size(5000, 300))
     parser.add_argument("--branch", type=int, default=1000)
     parser.add_argument("--method", default="consensus")
+    parser.add_argument("--ordered", action="store_true", help="score the last 1000 images")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--minutes", type=float, default=np.inf)
     options = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
     size_of = f"{options.source}-{options.target}-{options.samples}-{options.seed}-{options.branch}"
+    size_of += "-ordered" if options.ordered else ""
     size_of += "" if options.method == "consensus" else f"-{options.method}"
     done = Kept(f"information-mnist-{size_of}", options.resume)
     X, y, T, t = mnist(np.float32, rows=options.source)
-    data = X, y.astype(int), target_split(T, t, options.target, options.seed)
+    data = X, y.astype(int), target_split(T, t, options.target, options.seed, options.ordered)
     start = time.perf_counter()
     for epsilon in sorted(options.epsilons, key=lambda value: -abs(np.log(value))):  # ends first
         if f"{epsilon:g}" in done or time.perf_counter() - start > 60 * options.minutes:
