@@ -245,15 +245,24 @@ def test_graphs_of_few_or_equal_rows(n):
     assert np.isfinite(near.spread(np.ones((n, 2)), 0.5, 3)).all()
 
 
-def test_large_targets_get_a_graph_of_bounded_size(monkeypatch):
+def test_rows_beyond_a_graph_of_bounded_size_listen_to_it(monkeypatch):
+    """The two labelled rows take part, and every row of their clouds hears of them."""
     from permea.transfer import neighbours
 
     monkeypatch.setattr(neighbours, "_MOST_ROWS", 50)
-    near = neighbourhood(np.random.default_rng(0).random((80, 2)), np.random.RandomState(0))
+    random = np.random.default_rng(0)
+    rows = np.r_[random.normal(size=(60, 2)), random.normal(size=(60, 2)) + 20]
+    start = np.zeros((120, 2))
+    start[0, 0] = start[119, 1] = 1
+    near = neighbourhood(rows, np.random.RandomState(0), np.array([0, 119]))
     assert near.graph.shape == (50, 50)
-    start = np.random.default_rng(1).random((80, 2))
-    outside = np.setdiff1d(np.arange(80), near.members)
-    np.testing.assert_array_equal(near.spread(start, 0.5, 4)[outside], start[outside])
+    assert {0, 119} <= set(near.members)
+    np.testing.assert_array_equal(np.sort(np.r_[near.members, near.others]), np.arange(120))
+    np.testing.assert_allclose(near.listening.sum(axis=1), 1)
+    spread = near.spread(start, 0.99, 300)
+    assert np.all(spread[:60].argmax(axis=1) == 0)
+    assert np.all(spread[60:].argmax(axis=1) == 1)
+    np.testing.assert_array_equal(near.spread(start, 0.5, 0), start)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,8 @@ class _Rounds:
         self.mean = task.rows.mean(axis=0, dtype=np.float64).astype(task.rows.dtype)
         self.directions = principal_directions(task.rows, _DIRECTIONS)
         self.codes = np.asarray((task.rows - self.mean) @ self.directions.T, task.rows.dtype)
-        self.near: Neighbourhood = neighbourhood(self.codes[:, :_NEIGHBOUR_DIRECTIONS], self.random)
+        near, labelled = self.codes[:, :_NEIGHBOUR_DIRECTIONS], np.flatnonzero(~task.unlabelled)
+        self.near: Neighbourhood = neighbourhood(near, self.random, labelled)
         self.proportions = class_proportions(task)
         self.given = np.eye(task.n_classes)[np.maximum(task.labels, 0)]
 

@@ -13,15 +13,17 @@ _MOST_ROWS = 20_000  # members of a graph: the search stays affordable however m
 
 
 class Neighbourhood(NamedTuple):
-    """A symmetric, normalised graph over some of the rows."""
+    """A symmetric, normalised graph over some of the rows; the others listen to its members."""
 
     members: Indices  #: numbers of the rows that take part
     graph: sparse.csr_array  #: (n, n) D^(−1/2) W D^(−1/2)
+    others: Indices  #: numbers of the rows that do not
+    listening: sparse.csr_array  #: (rows that do not, n) weights of their nearest members, sum 1
 
     def spread(self, start: Array, alpha: float, n_steps: int) -> Array:
         """Mix each member's distribution with its neighbours': F ← α S F + (1 − α) F₀.
 
-        Rows outside the graph keep theirs.
+        The others are mixed once, with what their nearest members have in the end.
         """
         first = start[self.members]
         current = first
@@ -29,6 +31,9 @@ class Neighbourhood(NamedTuple):
             current = alpha * (self.graph @ current) + (1 - alpha) * first
         mixed = start.copy()
         mixed[self.members] = current
+        if n_steps and self.others.size:
+            heard = self.listening @ current
+            mixed[self.others] = alpha * heard + (1 - alpha) * start[self.others]
         return mixed
 
 
@@ -40,21 +45,31 @@ class Memory(NamedTuple):
 
     def vote(self, codes: Array) -> Array:
         """Mean belief of the nearest members, nearer ones counting more, shape (m, C)."""
-        k = min(_NEIGHBOURS, len(self.codes))
-        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(self.codes)
-        distances, near = search.kneighbors(codes)
-        reach = np.maximum(distances[:, -1:], np.sqrt(np.finfo(self.codes.dtype).tiny))
-        weights = np.exp(-np.square(distances / reach))
-        weights /= weights.sum(axis=1, keepdims=True)
-        return np.asarray(np.einsum("mk,mkc->mc", weights, self.posterior[near]))
+        return np.asarray(_nearest(self.codes, codes) @ self.posterior)
 
 
-def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
+def _nearest(members: Array, codes: Array) -> sparse.csr_array:
+    """Weights of the nearest members of each row, shape (m, n); nearer ones count more, sum 1."""
+    m, n, k = len(codes), len(members), min(_NEIGHBOURS, len(members))
+    if not m:
+        return sparse.csr_array((m, n))
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(members)
+    distances, near = search.kneighbors(codes)
+    reach = np.maximum(distances[:, -1:], np.sqrt(np.finfo(members.dtype).tiny))
+    weights = np.exp(-np.square(distances / reach))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return sparse.csr_array((weights.ravel(), near.ravel(), k * np.arange(m + 1)), shape=(m, n))
+
+
+def neighbourhood(
+    codes: Array, random: np.random.RandomState, labelled: Indices | None = None
+) -> Neighbourhood:
     """Graph of the nearest neighbours of each row.
 
     Edges weigh exp(−‖x − x'‖² / (s s')), where s is the distance of a row to its farthest
     neighbour, so that dense and sparse regions count alike. With more rows than a graph can hold,
-    a random choice of them takes part and the cost of everything stays linear.
+    the labelled ones and a random choice of the others take part, the rest listens to them, and the
+    cost of everything stays linear.
 
     Parameters
     ----------
@@ -62,6 +77,8 @@ def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
         Rows.
     random : RandomState
         For the choice.
+    labelled : ndarray of int, optional
+        Numbers of rows that must take part.
 
     Returns
     -------
@@ -75,14 +92,13 @@ def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
     >>> near.graph.shape
     (12, 12)
     """
-    N = len(codes)
-    members = np.arange(N)
-    if N > _MOST_ROWS:
-        members = np.sort(random.choice(N, _MOST_ROWS, replace=False))
+    members = _chosen(len(codes), random, labelled)
+    others = np.setdiff1d(np.arange(len(codes)), members, assume_unique=True)
     chosen = codes[members]
+    listening = _nearest(chosen, codes[others])
     n, k = len(chosen), min(_NEIGHBOURS, len(chosen) - 1)
     if k < 1:
-        return Neighbourhood(members, sparse.csr_array((n, n)))
+        return Neighbourhood(members, sparse.csr_array((n, n)), others, listening)
     search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(chosen)
     distances, near = search.kneighbors(chosen)
     own = near == np.arange(n)[:, None]
@@ -94,4 +110,15 @@ def neighbourhood(codes: Array, random: np.random.RandomState) -> Neighbourhood:
     W = sparse.csr_array((weights.ravel(), (rows, near.ravel())), shape=(n, n))
     W = W.maximum(W.T)
     scale = sparse.diags_array(1 / np.sqrt(np.maximum(W.sum(axis=1), 1e-300)))
-    return Neighbourhood(members, sparse.csr_array(scale @ W @ scale))
+    return Neighbourhood(members, sparse.csr_array(scale @ W @ scale), others, listening)
+
+
+def _chosen(N: int, random: np.random.RandomState, labelled: Indices | None) -> Indices:
+    """Numbers of the rows that take part: all, or the labelled ones and some others."""
+    if N <= _MOST_ROWS:
+        return np.arange(N)
+    order = random.permutation(N)
+    if labelled is not None:
+        known = np.isin(order, labelled)
+        order = np.concatenate([order[known], order[~known]])
+    return np.sort(order[:_MOST_ROWS])
