@@ -164,7 +164,7 @@ def evaluate(model, X, y, runs):
 
 def strongest_attack(model, parts, few=3000):
     halves = [part[:few] for part in (parts[0], parts[2], parts[1], parts[3])]
-    if not np.isfinite(model.predict_proba(halves[0])).all():
+    if not np.isfinite(model.predict_proba(np.concatenate([halves[0], halves[2]]))).all():
         return "its probabilities overflow"
     report = audit.attack(model, *halves, kinds=ATTACKS)
     worst = max((r for r in report.attacks if not np.isnan(r.auc)), key=lambda r: r.auc)
