@@ -167,7 +167,7 @@ def strongest_attack(model, parts, few=3000):
     if not np.isfinite(model.predict_proba(np.concatenate([halves[0], halves[2]]))).all():
         return "its probabilities overflow"
     report = audit.attack(model, *halves, kinds=ATTACKS)
-    worst = max((r for r in report.attacks if not np.isnan(r.auc)), key=lambda r: r.auc)
+    worst = max((r for r in report.attacks if r.applies), key=lambda r: r.auc)
     low, high = worst.auc_interval
     return f"{worst.auc:.3f} ({low:.3f} to {high:.3f})"
 

@@ -195,7 +195,7 @@ class _Rounds:
         together = chorus(offered, *zip(*heard.values(), strict=True))
         return f"chorus led by {name}", together, *_heard(together, task.rows[known], own)
 
-    def tells_more_than_neighbours(self, source: Any) -> bool:
+    def tells_more_than_neighbours(self, source: Array) -> bool:
         """Whether the source explains labelled rows clearly better than labels that spread to them.
 
         ``source`` are its losses on the labelled rows that it knows. Labels spread from four fifths
