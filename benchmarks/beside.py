@@ -90,8 +90,8 @@ COMPARISONS = {
     "information_mnist": (
         Columns("003 Table 3, privacy leakage in nats", "privacy leakage",
                 {"0.1": -50.72, "10": 362.83}, ("ε per entry",), 7.0,
-                "A few per cent, where the number and choice of inducing points and the width of the "
-                "kernel change it by a quarter and more: see the ablation information_ablation."),
+                "Number and choice of the inducing points and the width of the kernel change it by "
+                "more than this difference: see the ablation information_ablation."),
         Columns("003 Table 3, interpretability in nats", "interpretability",
                 {"0.1": -2.14, "10": 5.44}, ("ε per entry",), 0.33,
                 "Other rows change it by 0.2, another number of inducing points by 1.4: see the "
