@@ -1,5 +1,7 @@
 """The pieces that the methods are made of, each against a case with a known answer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -167,6 +169,15 @@ def test_a_source_leads_only_where_it_tells_more_than_neighbours(problem):
     model = fit_consensus(hidden, two, dimensions=(2,), n_layers=1)
     assert model.voice is not None
     assert np.mean(model.nearest(rows[800:]) == y[800:]) > 0.98
+
+
+@pytest.mark.parametrize(("per_class", "leads"), [(20, False), (35, True)])
+def test_a_source_without_fail_leads_though_easy_rows_do_not_show_it(problem, per_class, leads):
+    """Three rows more that are wrong would be 5 % of 60 and 3 % of 105."""
+    task, learner = problem
+    known = replace(task, labels=np.where(np.arange(120) % 40 < per_class, task.truth, -1))
+    model = fit_consensus(known, learner, dimensions=(2,), n_layers=1)
+    assert (model.voice is not None) == leads
 
 
 def test_a_chorus_averages_beliefs_and_better_voices_count_more(problem):

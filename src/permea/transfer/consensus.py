@@ -6,8 +6,8 @@ once, and take the smallest distance over all voices. Both make first mistakes p
 * the source is heard in the form that explains the labelled target rows (its mixtures unless other
   forms are clearly better, and then these together), at a temperature that says how far it can be
   trusted; where it does not explain them clearly better than labels that spread over neighbours it
-  has the first word only, and where it explains them very well it leaves little for the rounds to
-  do: there is one;
+  has the first word only, unless it explains many without fail: then they are too easy to tell;
+  and where it explains them very well it leaves little for the rounds to do: there is one;
 * a row is scored by a target classifier that was trained without it;
 * beliefs of both are multiplied (the target's counts less where its labels came from a certain
   source and say little of their own), balanced to the class proportions, and mixed with those of
@@ -40,6 +40,7 @@ _DEFERENCE = 0.25  # weight of the target's belief when its labels came from a c
 _FIRST_MIXING = 0.9
 _FIRST_TRUST = 0.01  # weight of the source beside a label when labels start to spread
 _CERTAIN = 0.2  # below this loss there is one round: more would teach the target its own mistakes
+_BEYOND_DOUBT = 0.04  # loss, were three more rows wrong, below which neighbours are not asked
 _CONVINCING = 0.5  # largest loss on the labelled rows of a source that is heard in the rounds
 
 
@@ -147,7 +148,8 @@ class _Rounds:
         knows_all = len(task.source.columns) == task.n_classes  # else it would outvote the unknown
         loss = float(losses.mean())
         convincing = knows_all and loss < _CONVINCING
-        self.speaks = convincing and self.tells_more_than_neighbours(losses)
+        beyond_doubt = knows_all and (losses.sum() + 3) / len(losses) < _BEYOND_DOUBT
+        self.speaks = (convincing and self.tells_more_than_neighbours(losses)) or beyond_doubt
         posterior = self.first_beliefs()
         certain = self.speaks and loss < _CERTAIN
         self.weight = _DEFERENCE if certain else 1.0
