@@ -3,9 +3,10 @@
 δ = 1e-5; means of several runs with cryptographic noise. Nothing was chosen on MNIST
 (``moments_tune`` prints what the settings rest on). DP-SGD: a small convolutional network on the
 pixels and a linear model on the same gradient features, 15 epochs of batches of 2000 rows, one run
-each; its settings are those of Tramèr and Boneh (2021), not searched here. ``--without-dpsgd``
-leaves it out. Lines are those of the functions ``by_moments`` here and ``DPSGD.fit`` (with the
-network) in ``dpsgd.py``: what a user writes to get a fitted model.
+each, its rate the best of ``dpsgd_rates``. ``--without-dpsgd`` leaves it out. Lines are those of
+the functions ``by_moments`` here and ``DPSGD.fit`` (with the network) in ``dpsgd.py``: what a user
+writes to get a fitted model. What is done is kept in the folder for temporary files: ``--resume``
+takes it from there.
 """
 
 import inspect
@@ -13,8 +14,8 @@ import time
 import warnings
 
 import numpy as np
-from common import mnist, options_of, size
-from dpsgd import DELTA, DPSGD, available, small_cnn
+from common import Kept, mnist, options_of, size, table
+from dpsgd import DELTA, DPSGD, available, small_cnn, tuned
 
 
 def by_moments(X, y, epsilon):
@@ -30,13 +31,29 @@ def lines(*functions):
     return sum(1 for one in text for line in one if line.strip())
 
 
-def moments(epsilons, relations, features, runs):
-    from permea.compose.moments import MomentClassifier, feature_map
+def moments(todo, features, runs, kept):
+    """Fits for each ε and relation, on features that are made once: the map is public."""
+    from permea.compose.moments import feature_map
+
+    X, y, T, t = mnist()
+    start = time.perf_counter()
+    public = feature_map(features, (0.0, 1.0), X.shape[1])
+    X = np.concatenate([public.transform(X[i : i + 4096]) for i in range(0, len(X), 4096)])
+    kept["features"] = [X.shape[1], time.perf_counter() - start]
+    T = public.transform(T)
+    for key, epsilon, relation in todo:
+        fits = [private_fit(X, y, epsilon, relation) for _ in range(runs)]
+        scores = [model.score(T, t) for model, _ in fits]
+        took = np.mean([seconds for _, seconds in fits])
+        kept[key] = [f"{np.mean(scores):.4f}", f"{min(scores):.4f}", f"{took:.1f}"]
+
+
+def private_fit(X, y, epsilon, relation):
+    from permea import MomentClassifier, Privacy
     from permea.models.features import FeatureMap
-    from permea.privacy import Privacy
 
     class AsItIs(FeatureMap):
-        """Features that were made already; the map is public and the same in every run."""
+        """Features that were made already."""
 
         def _prepare(self, p):
             return p
@@ -44,55 +61,48 @@ def moments(epsilons, relations, features, runs):
         def _map(self, X):
             return X
 
-    X, y, X_test, y_test = mnist()
+    promise = Privacy(epsilon=epsilon, delta=DELTA, unit="record", domain=(-1, 1))
     start = time.perf_counter()
-    public = feature_map(features, (0.0, 1.0), X.shape[1])
-    X = np.concatenate([public.transform(X[i : i + 4096]) for i in range(0, len(X), 4096)])
-    print(f"{X.shape[1]} features of {len(X)} rows: {time.perf_counter() - start:.1f} s, once\n")
-    X_test = public.transform(X_test)
-    print("| model | ε per record | neighbours | accuracy, mean | lowest | fit (s) | lines |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    for epsilon in epsilons:
-        for relation in relations:
-            scores, seconds = [], []
-            promise = Privacy(epsilon=epsilon, delta=DELTA, unit="record", domain=(-1, 1))
-            for _ in range(runs):
-                start = time.perf_counter()
-                clf = MomentClassifier(
-                    privacy=promise, features=AsItIs(), neighbours=relation, classes=range(10)
-                ).fit(X, y)
-                seconds.append(time.perf_counter() - start)
-                scores.append(clf.score(X_test, y_test))
-                assert clf.certificate_.is_private
-            print(
-                f"| moments, {features} | {epsilon:g} | {relation} | {np.mean(scores):.4f} "
-                f"| {min(scores):.4f} | {np.mean(seconds):.1f} | {lines(by_moments)} |",
-                flush=True,
-            )
+    model = MomentClassifier(
+        privacy=promise, features=AsItIs(), neighbours=relation, classes=range(10)
+    ).fit(X, y)
+    assert model.certificate_.is_private
+    return model, time.perf_counter() - start
 
 
-def descent(epsilons, kinds):
+def descent(todo, kind, kept):
     from permea.models.features import OrientedGradients
 
-    warnings.simplefilter("ignore")
     X, y, T, t = mnist()
-    edges = OrientedGradients()
-    for kind in kinds:
-        train, test = (X, T) if kind == "network" else (edges.fit_transform(X), edges.transform(T))
-        for epsilon in epsilons:
-            network = kind == "network"
-            rate, shift = (0.5, 0.5) if network else (4.0, 0.0)
-            model = DPSGD(epsilon, network=network, rate=rate, clip=0.1, shift=shift)
-            start = time.perf_counter()
-            model.fit(train, y)
-            took = time.perf_counter() - start
-            score = np.mean(model.predict(test) == t)
-            written = lines(DPSGD.fit, *([small_cnn] if network else []))
-            print(
-                f"| DP-SGD, {kind} | {epsilon:g} | add/remove | {score:.4f} | – | {took:.1f} "
-                f"| {written} |",
-                flush=True,
-            )
+    if kind == "linear on gradients":
+        edges = OrientedGradients()
+        X, T = edges.fit_transform(X), edges.transform(T)
+    for key, epsilon in todo:
+        start = time.perf_counter()
+        model = tuned(kind, epsilon).fit(X, y)
+        took = time.perf_counter() - start
+        kept[key] = [f"{np.mean(model.predict(T) == t):.4f}", "–", f"{took:.1f}"]
+
+
+def fill(options, kept):
+    """Measure what is not kept yet; all rows of the table: model, ε, relation, key, lines."""
+    rows = []
+    for epsilon in options.epsilon:
+        for relation in options.neighbours:
+            key = f"moments, {options.features}, {epsilon:g}, {relation}, {options.runs}"
+            rows.append([f"moments, {options.features}", epsilon, relation, key, lines(by_moments)])
+    todo = [(key, epsilon, relation) for _, epsilon, relation, key, _ in rows if key not in kept]
+    if todo:
+        moments(todo, options.features, options.runs, kept)
+    if not available("opacus"):
+        print("opacus is not installed here: the rows of DP-SGD are missing.\n")
+    elif not options.without_dpsgd:
+        for kind in ("linear on gradients", "network on pixels"):
+            written = lines(DPSGD.fit, *([small_cnn] if "network" in kind else []))
+            keys = [(f"{kind}, {epsilon:g}", epsilon) for epsilon in options.epsilon]
+            descent([pair for pair in keys if pair[0] not in kept], kind, kept)
+            rows += [[f"DP-SGD, {kind}", e, "add/remove", key, written] for key, e in keys]
+    return rows
 
 
 def main():
@@ -102,12 +112,18 @@ def main():
     parser.add_argument("--features", default="gradients")
     parser.add_argument("--runs", type=int, default=size(5, 1))
     parser.add_argument("--without-dpsgd", action="store_true")
+    parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
-    moments(options.epsilon, options.neighbours, options.features, options.runs)
-    if not available("opacus"):
-        print("\nopacus is not installed here: the rows of DP-SGD are missing.")
-    elif not options.without_dpsgd:
-        descent(options.epsilon, ["linear", "network"])
+    warnings.simplefilter("ignore")
+    kept = Kept("moments-mnist", options.resume)
+    rows = fill(options, kept)
+    columns, took = kept["features"]
+    print(f"{columns} features of all rows: {took:.1f} s, once\n")
+    header = ["model", "ε per record", "neighbours", "accuracy, mean", "lowest", "fit (s)", "lines"]
+    table(header, [[m, f"{e:g}", r, *kept[key], count] for m, e, r, key, count in rows])
+    times = [options.runs if name.startswith("moments") else 1 for name, *_ in rows]
+    spent = sum(n * float(kept[row[3]][2]) for n, row in zip(times, rows, strict=True))
+    print(f"The fits alone took {spent / 60:.0f} minutes.")
 
 
 if __name__ == "__main__":
