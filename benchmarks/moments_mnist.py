@@ -100,7 +100,9 @@ def fill(options, kept):
         for kind in ("linear on gradients", "network on pixels"):
             written = lines(DPSGD.fit, *([small_cnn] if "network" in kind else []))
             keys = [(f"{kind}, {epsilon:g}", epsilon) for epsilon in options.epsilon]
-            descent([pair for pair in keys if pair[0] not in kept], kind, kept)
+            missing = [pair for pair in keys if pair[0] not in kept]
+            if missing:
+                descent(missing, kind, kept)
             rows += [[f"DP-SGD, {kind}", e, "add/remove", key, written] for key, e in keys]
     return rows
 

@@ -40,7 +40,7 @@ _DEFERENCE = 0.25  # weight of the target's belief when its labels came from a c
 _FIRST_MIXING = 0.9
 _FIRST_TRUST = 0.01  # weight of the source beside a label when labels start to spread
 _CERTAIN = 0.2  # below this loss there is one round: more would teach the target its own mistakes
-_BEYOND_DOUBT = 0.04  # loss, were three more rows wrong, below which neighbours are not asked
+_BEYOND_DOUBT = 0.04  # loss, were three more rows wrong, below which it is heard in any case
 _CONVINCING = 0.5  # largest loss on the labelled rows of a source that is heard in the rounds
 
 
