@@ -22,6 +22,11 @@ def promise(epsilon=4.0, **options):
     return Privacy(epsilon=epsilon, **options)
 
 
+def private_classifier(privacy=None, **options):
+    options = {"features": "identity", "classes": range(10), **options}
+    return MomentClassifier(privacy=privacy or promise(), **options)
+
+
 @pytest.fixture(scope="module")
 def digits():
     X, y = load_digits(return_X_y=True)
@@ -33,9 +38,7 @@ def test_more_epsilon_is_more_accurate_and_no_noise_is_best(digits):
     scores = [
         np.mean(
             [
-                MomentClassifier(privacy=promise(e), features="identity", random_state=s)
-                .fit(X, y)
-                .score(X_test, y_test)
+                private_classifier(promise(e), random_state=s).fit(X, y).score(X_test, y_test)
                 for s in range(3)
             ]
         )
@@ -50,13 +53,13 @@ def test_more_epsilon_is_more_accurate_and_no_noise_is_best(digits):
 
 def test_probabilities_and_scores_agree_with_the_prediction(digits):
     X, y, X_test, _ = digits
-    clf = MomentClassifier(privacy=promise(), features="identity", random_state=0).fit(X, y)
+    clf = private_classifier(random_state=0).fit(X, y)
     proba = clf.predict_proba(X_test)
     np.testing.assert_allclose(proba.sum(axis=1), 1)
     assert np.array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(X_test))
     assert np.array_equal(clf.decision_function(X_test).argmax(axis=1), proba.argmax(axis=1))
     two = y < 2
-    pair = MomentClassifier(privacy=promise(), features="identity", random_state=0)
+    pair = private_classifier(classes=[0, 1], random_state=0)
     pair.fit(X[two], y[two])
     assert np.array_equal(pair.predict(X) == 1, pair.decision_function(X) > 0)
 
@@ -64,7 +67,7 @@ def test_probabilities_and_scores_agree_with_the_prediction(digits):
 def test_nothing_after_the_wall_sees_the_rows(digits):
     """Learning again from the release alone gives the same model, bit for bit."""
     X, y, _, _ = digits
-    clf = MomentClassifier(privacy=promise(), features="identity", random_state=0).fit(X, y)
+    clf = private_classifier(random_state=0).fit(X, y)
     again = ridge(clf.moments_, strength=clf.strength)
     assert np.array_equal(again.weights, clf.model_.weights)
     assert not clf.holds_private_rows_
@@ -77,10 +80,7 @@ def test_rows_outside_the_domain_count_as_rows_on_its_edge(digits):
     wild = X.copy()
     wild[0] = 1e9
     tame = np.minimum(wild, 16)
-    fits = [
-        MomentClassifier(privacy=promise(), features="identity", random_state=0).fit(rows, y)
-        for rows in (wild, tame)
-    ]
+    fits = [private_classifier(random_state=0).fit(rows, y) for rows in (wild, tame)]
     assert np.array_equal(fits[0].model_.weights, fits[1].model_.weights)
 
 
@@ -88,18 +88,14 @@ def test_chunks_give_the_same_model_whatever_their_size(digits):
     X, y, _, _ = digits
 
     def in_parts(size, keep):
-        clf = MomentClassifier(
-            privacy=promise(), features="identity", classes=range(10), random_state=5
-        )
+        clf = private_classifier(random_state=5)
 
         def chunks():
             return ((X[i : i + size], y[i : i + size]) for i in range(0, len(X), size))
 
         return clf.fit_chunks(chunks, keep=keep).model_.weights
 
-    whole = MomentClassifier(
-        privacy=promise(), features="identity", classes=range(10), random_state=5
-    ).fit(X, y)
+    whole = private_classifier(random_state=5).fit(X, y)
     for size, keep in ((100, False), (977, True)):
         assert np.array_equal(in_parts(size, keep), whole.model_.weights)
     with pytest.raises(ValueError, match="classes="):
@@ -109,7 +105,7 @@ def test_chunks_give_the_same_model_whatever_their_size(digits):
 def test_the_ledger_is_charged_once_and_first(digits):
     X, y, _, _ = digits
     ledger = Ledger(Budget(epsilon=4.0, delta=1e-5, unit="record"))
-    clf = MomentClassifier(privacy=promise(), features="identity", ledger=ledger).fit(X, y)
+    clf = private_classifier(ledger=ledger).fit(X, y)
     assert len(ledger) == 1
     assert "noised moments" in ledger.events[0].description
     assert clf.certificate_.is_private
@@ -125,23 +121,20 @@ def test_a_foreign_transformer_is_never_fitted_on_private_rows(digits):
         def fit(self, X, y=None):
             raise AssertionError("fitted on private rows")
 
-    clf = MomentClassifier(
-        privacy=promise(16.0), features=Nosy(lambda X: X / 64), random_state=0
-    ).fit(X, y)
+    nosy = Nosy(lambda X: X / 64)
+    clf = private_classifier(promise(16.0), features=nosy, random_state=0).fit(X, y)
     assert clf.score(X_test, y_test) > 0.8
     with pytest.raises(TypeError, match="transform"):
-        MomentClassifier(privacy=promise(), features=3).fit(X, y)
+        private_classifier(features=3).fit(X, y)
     with pytest.raises(ValueError, match="features must be"):
-        MomentClassifier(privacy=promise(), features="magic").fit(X, y)
+        private_classifier(features="magic").fit(X, y)
 
 
 def test_labels_must_be_declared_ones(digits):
     X, y, _, _ = digits
     with pytest.raises(ValueError, match="declared classes"):
-        MomentClassifier(privacy=promise(), features="identity", classes=range(5)).fit(X, y)
-    more = MomentClassifier(
-        privacy=promise(), features="identity", classes=range(12), random_state=0
-    ).fit(X, y)
+        private_classifier(classes=range(5)).fit(X, y)
+    more = private_classifier(classes=range(12), random_state=0).fit(X, y)
     assert len(more.classes_) == 12  # a class without rows is not told from a small one
 
 
@@ -169,7 +162,7 @@ def test_regression_with_honest_deviations():
 
 def test_fabricated_records_train_a_model_that_works_on_real_rows(digits):
     X, y, X_test, y_test = digits
-    made = fabricate_records(X, y, privacy=promise(8.0), random_state=0)
+    made = fabricate_records(X, y, privacy=promise(8.0), classes=range(10), random_state=0)
     assert made.data.shape == X.shape
     assert made.data.min() >= 0
     assert made.data.max() <= 16
@@ -229,7 +222,7 @@ def test_the_one_run_audit_stays_below_epsilon(digits):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = empirical_epsilon(
-            MomentClassifier(privacy=promise(4.0), features="identity"), X, y,
+            private_classifier(promise(4.0)), X, y,
             canaries=150, delta=1e-5, unit="record", neighbours="replace",
         )  # fmt: skip
     assert found.epsilon <= 4.0

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from permea import KernelAffineHullMachine, fabricate
+from permea import KAHMClassifier, KernelAffineHullMachine, Privacy, fabricate
+from permea.privacy.fabrication import what_stopped
 
 CLAIM = settings(max_examples=10, deadline=None, derandomize=True)
 
@@ -81,6 +82,51 @@ def test_branches_cover_all_rows_in_their_order():
     assert made.data.dtype == np.float32
     assert len(made.n_steps) >= 3
     assert np.corrcoef(made.data[:, 0], Y[:, 0])[0, 1] > 0.5
+
+
+@pytest.mark.parametrize("stop", [7, "discrepancy"])
+def test_a_limit_that_came_before_the_rule_is_said(stop):
+    """0.1 named the rule as the reason although the limit of steps had ended the smoothing."""
+    _, Y = noised(6, N=60)
+    made = fabricate(
+        Y,
+        n_components=2,
+        stop=stop,
+        noise_variance=1e6,
+        max_steps=3,
+        branch_size=20,
+        random_state=0,
+    )
+    assert set(made.n_steps) == {3}
+    branches = len(made.n_steps)
+    assert f"limit of 3 smoothing steps was reached in {branches} of {branches}" in made.stopped_by
+
+
+def test_a_rule_that_was_satisfied_is_said_without_a_limit():
+    _, Y = noised(7)
+    variance = 1e-9
+    made = fabricate(Y, n_components=2, stop="discrepancy", noise_variance=variance, max_steps=3)
+    assert made.satisfied == [True]
+    assert made.stopped_by == "the energy removed reached the public energy of the noise"
+
+
+def test_the_branches_of_a_classifier_are_counted_together():
+    """0.1 reported the first branch for all."""
+    _, Y = noised(8)
+    one, other = (
+        fabricate(Y, n_components=2, stop="discrepancy", noise_variance=variance, max_steps=1)
+        for variance in (1e-9, 1e6)
+    )
+    assert "reached in 1 of 2 branches before" in what_stopped([one, other])
+    assert "reached in 1 of 2 branches before" in what_stopped([other, one])
+
+
+def test_a_certificate_states_no_stop_that_did_not_happen():
+    X, y = np.random.default_rng(0).random((24, 3)), np.repeat([0, 1], 12)
+    privacy = Privacy(epsilon=2, domain=(0, 1))
+    clf = KAHMClassifier(n_components=2, n_layers=1, privacy=privacy, fabricate=60).fit(X, y)
+    step = clf.certificate_.steps[0]
+    assert "limit of 50 smoothing steps was reached in 2 of 2 branches" in step
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
 """The ledger adds up, stands by its budget, and keeps its word across files."""
 
-import json
+import math
+import sqlite3
+import stat
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ from hypothesis import strategies as st
 
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy, release
 from permea.privacy.composition import tight_epsilon
+from permea.privacy.release import plan
 
 ENTRY = Privacy(epsilon=0.5, delta=1e-6, domain=(0, 1))
 RECORD = Privacy(epsilon=0.5, delta=1e-6, domain=(0, 1), unit="record")
@@ -97,27 +102,127 @@ def test_units_are_converted():
     assert 1.5 + 0.5 < per_record.spent.epsilon < 1.5 + 1.5
 
 
-def test_saved_and_loaded_accounts_go_on(tmp_path):
-    path = tmp_path / "ledger.json"
-    ledger = Ledger(Budget(epsilon=1, delta=1e-5, unit="entry"), composition="tight")
+def test_an_account_in_a_file_goes_on(tmp_path):
+    path = tmp_path / "ledger.db"
+    ledger = Ledger(path, budget=Budget(epsilon=1, delta=1e-5, unit="entry"), composition="tight")
     release(X, ENTRY, ledger=ledger, description="first fit")
-    ledger.save(path)
-    again = Ledger.load(path)
+    again = Ledger(path)
     assert again.events == ledger.events
     assert again.spent == ledger.spent
     assert again.budget == ledger.budget
+    assert again.composition == "tight"
     release(X, Privacy(epsilon=0.4, domain=(0, 1)), ledger=again)
     with pytest.raises(BudgetExceededError):
         release(X, ENTRY, ledger=again)
-    assert len(ledger) == 1
+    assert len(ledger) == 2  # both look at the same account
+
+
+def test_a_budget_is_fixed_when_the_ledger_is_created(tmp_path):
+    path = tmp_path / "ledger.db"
+    Ledger(path, budget=Budget(epsilon=1, unit="record"))
+    for wider in (Budget(epsilon=2, unit="record"), Budget(epsilon=1, unit="entry")):
+        with pytest.raises(ValueError, match=r"ε = 1 per record.*was asked for") as refused:
+            Ledger(path, budget=wider)
+        assert f"{wider.epsilon:g} per {wider.unit}" in str(refused.value)
+    with pytest.raises(ValueError, match="basic composition"):
+        Ledger(path, composition="tight")
+    assert Ledger(path, budget=Budget(epsilon=1, unit="record")).budget == Ledger(path).budget
+    unlimited = tmp_path / "unlimited.db"
+    Ledger(unlimited)
+    with pytest.raises(ValueError, match="no budget"):
+        Ledger(unlimited, budget=Budget(epsilon=1))
+
+
+def test_a_ledger_must_exist_or_be_new_where_that_is_said(tmp_path):
+    path = tmp_path / "ledger.db"
+    with pytest.raises(ValueError, match="no ledger"):
+        Ledger(path, existing=True)
+    assert not path.exists()
+    Ledger(path, existing=False)
+    with pytest.raises(ValueError, match="exists already"):
+        Ledger(path, existing=False)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(ValueError, match="cannot be created"):
+        Ledger(tmp_path / "nowhere" / "ledger.db")
 
 
 def test_foreign_files_are_refused(tmp_path):
     path = tmp_path / "ledger.json"
-    for text in ("{", "[]", json.dumps({"schema": 7})):
+    for text in ('{"schema": 1}', " " * 5000 + "{", "[]", "x" * 4096):
         path.write_text(text)
-        with pytest.raises(ValueError, match="ledger"):
-            Ledger.load(path)
+        with pytest.raises(ValueError, match="is not a ledger"):
+            Ledger(path)
+        assert path.read_text() == text
+    path.write_text('{"schema": 1}')
+    with pytest.raises(ValueError, match="permea ledger import"):
+        Ledger(path)
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE events (a)")
+    with pytest.raises(ValueError, match="another database"):
+        Ledger(other)
+    with pytest.raises(ValueError, match="postgresql"):
+        Ledger("mysql://host/ledger")
+
+
+def test_an_event_says_whether_it_was_released():
+    ledger = Ledger(Budget(epsilon=1, delta=1e-5))
+    event = plan(ENTRY, 3).event("ward", "a fit")
+    receipt = ledger.charge(event)
+    assert [one.status for one in ledger.events] == ["charged"]
+    assert "charged, never released" in str(ledger)
+    assert ledger.spent.epsilon == 0.5
+    ledger.released(receipt)
+    ledger.released(receipt)  # again changes nothing
+    assert [one.status for one in ledger.events] == ["released"]
+    assert "never" not in str(ledger)
+    assert len(ledger) == 1
+    stranger = Ledger(Budget(epsilon=1, delta=1e-5))
+    with pytest.raises(ValueError, match="not the one that paid"):
+        stranger.released(receipt)
+
+
+def test_a_release_that_fails_stays_charged():
+    ledger = Ledger(Budget(epsilon=1, delta=1e-5))
+    bad = X.copy()
+    bad[0, 0] = np.nan
+    with pytest.raises(ValueError, match="rows"):
+        release(bad, ENTRY, ledger=ledger)
+    assert [one.status for one in ledger.events] == ["charged"]
+    release(X, ENTRY, ledger=ledger)
+    with pytest.raises(BudgetExceededError):
+        release(X, ENTRY, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": -100.0},
+        {"epsilon": math.nan},
+        {"epsilon": math.inf},
+        {"epsilon": "1"},
+        {"epsilon": True},
+        {"delta": -1e-9},
+        {"delta": 1.5},
+        {"unit": "country"},
+        {"dataset": ""},
+        {"dataset": "a\nb"},
+        {"dataset": "rows-of-mine"},
+        {"dataset": 7},
+        {"description": "a\x1b[2J"},
+        {"unit_losses": (("laplace", -1.0, 1, 0.0, 0.0),)},
+        {"unit_losses": (("laplace", 1.0, -1, 0.0, 0.0),)},
+        {"record_losses": (("gauss", 1.0, 1, 0.0, 0.0),)},
+        {"record_losses": (("pure", 1.0),)},
+    ],
+    ids=str,
+)
+def test_only_sound_events_are_charged(wrong):
+    ledger = Ledger()
+    event = replace(plan(ENTRY, 3).event("ward", "a fit"), **wrong)
+    with pytest.raises((ValueError, TypeError)):
+        ledger.charge(event)
+    assert len(ledger) == 0
 
 
 def test_the_account_is_append_only():

@@ -20,6 +20,7 @@ from permea.models.base import Array, Indices, Mask
 from permea.models.kahm import KernelAffineHullMachine
 from permea.privacy import Ledger, Privacy
 from permea.privacy.fabrication import Stop
+from permea.privacy.payment import read_after_charge
 
 _BATCH = 1024  # queries that walk through all classes together
 
@@ -53,7 +54,9 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         What k-means sees. "original" is the order of document 004 (cluster, then noise); it reads
         raw rows a second time and voids the certificate.
     ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are touched.
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
     allow_single_class : bool, default=False
         Accept training data with one class only, for a party that joins a federation.
     n_jobs : int, default=None
@@ -102,6 +105,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ],
         "partition_on": [StrOptions({"noised", "original"})],
         "ledger": [Ledger, None],
+        "dataset": [str, None],
         "allow_single_class": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -117,6 +121,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         fabricate: bool | Stop = False,
         partition_on: str = "noised",
         ledger: Ledger | None = None,
+        dataset: str | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -128,6 +133,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.fabricate = fabricate
         self.partition_on = partition_on
         self.ledger = ledger
+        self.dataset = dataset
         self.allow_single_class = allow_single_class
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -153,13 +159,15 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         self._validate_params()
         check_depth(self._first_layer(), self.n_layers)
-        rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(targets)
+        random = check_random_state(self.random_state)
+        paid = None
+        if self.privacy is not None:  # charged before a value is read
+            paid = self._wall(0, random).pay(X)
+        rows, targets = self._read(X, y)
         classes, labels = np.unique(targets, return_inverse=True)
         self._check_classes(classes)
-        random = check_random_state(self.random_state)
         branch_size = self._chosen_branch_size(rows.shape[1])
-        learned = self._wall(branch_size, random).pass_through(rows, labels)
+        learned = self._wall(branch_size, random).pass_through(rows, labels, paid)
         del X, rows  # from here on there is only what came through the wall
         models = self._learn_classes(learned, labels, branch_size, random)
         self.classes_ = classes
@@ -168,6 +176,16 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.holds_private_rows_ = learned.holds_private_rows
         self.branch_size_ = branch_size
         return self
+
+    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
+        """Rows and labels, checked; with privacy this is done after the charge."""
+
+        def read() -> tuple[Array, NDArray[Any]]:
+            rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
+            check_classification_targets(targets)
+            return rows, targets
+
+        return read() if self.privacy is None else read_after_charge(read)
 
     def _wall(self, branch_size: int, random: np.random.RandomState) -> Wall:
         if self.privacy is None and self.fabricate is not False:
@@ -181,6 +199,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             n_components=getattr(self._first_layer(), "n_components", 20),
             branch_size=branch_size,
             ledger=self.ledger,
+            dataset=self.dataset,
             random_state=None if self.random_state is None else random,
             n_jobs=self.n_jobs,
         )

@@ -26,13 +26,13 @@ def fabricate_records(
     y: ArrayLike,
     *,
     privacy: Privacy,
+    classes: ArrayLike,
     n_rows: int | None = None,
-    classes: ArrayLike | None = None,
     neighbours: Neighbours = "replace",
     shrinkage: float = 1.0,
     radius: float = 0.5,
     ledger: Ledger | None = None,
-    dataset: str = "data",
+    dataset: str | None = None,
     random_state: int | None = None,
 ) -> FabricatedRecords:
     """Draw labelled rows from class means and a common covariance, both from one noised release.
@@ -61,7 +61,7 @@ def fabricate_records(
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
     >>> promise = Privacy(epsilon=4, delta=1e-5, unit="record", domain=(0, 16))
-    >>> made = fabricate_records(X, y, privacy=promise, n_rows=500)
+    >>> made = fabricate_records(X, y, privacy=promise, classes=range(10), n_rows=500)
     >>> made.data.shape, made.certificate.is_private
     ((500, 64), True)
     """

@@ -43,7 +43,9 @@ class KAHMClassifier(ReconstructionClassifier):
     partition_on : "noised" or "original", default="noised"
         What k-means sees; "original" reads raw rows and voids the certificate.
     ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are touched.
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
     allow_single_class : bool, default=False
         Accept one class only, for a party of a federation.
     n_jobs : int, default=None
@@ -92,6 +94,7 @@ class KAHMClassifier(ReconstructionClassifier):
         fabricate: bool | Stop = False,
         partition_on: str = "noised",
         ledger: Ledger | None = None,
+        dataset: str | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -103,6 +106,7 @@ class KAHMClassifier(ReconstructionClassifier):
             fabricate=fabricate,
             partition_on=partition_on,
             ledger=ledger,
+            dataset=dataset,
             allow_single_class=allow_single_class,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -136,7 +140,9 @@ class MembershipClassifier(ReconstructionClassifier):
     partition_on : "noised" or "original", default="noised"
         What k-means sees; "original" reads raw rows and voids the certificate.
     ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are touched.
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
     allow_single_class : bool, default=False
         Accept one class only, for a party of a federation.
     n_jobs : int, default=None
@@ -186,6 +192,7 @@ class MembershipClassifier(ReconstructionClassifier):
         fabricate: bool | Stop = False,
         partition_on: str = "noised",
         ledger: Ledger | None = None,
+        dataset: str | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -197,6 +204,7 @@ class MembershipClassifier(ReconstructionClassifier):
             fabricate=fabricate,
             partition_on=partition_on,
             ledger=ledger,
+            dataset=dataset,
             allow_single_class=allow_single_class,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -252,7 +260,9 @@ class FuzzyClassifier(ReconstructionClassifier):
     partition_on : "noised" or "original", default="noised"
         What k-means sees; "original" reads raw rows and voids the certificate.
     ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are touched.
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
     allow_single_class : bool, default=False
         Accept one class only, for a party of a federation.
     n_jobs : int, default=None
@@ -302,6 +312,7 @@ class FuzzyClassifier(ReconstructionClassifier):
         fabricate: bool | Stop = False,
         partition_on: str = "noised",
         ledger: Ledger | None = None,
+        dataset: str | None = None,
         allow_single_class: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -313,6 +324,7 @@ class FuzzyClassifier(ReconstructionClassifier):
             fabricate=fabricate,
             partition_on=partition_on,
             ledger=ledger,
+            dataset=dataset,
             allow_single_class=allow_single_class,
             n_jobs=n_jobs,
             random_state=random_state,

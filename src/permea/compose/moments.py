@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from permea._parallel import batches
 from permea.compose.moment_passes import Chunks, Passes, column_range, feature_map, total_sums
 from permea.models.base import Array
-from permea.models.features import FeatureMap
+from permea.models.features import FeatureMap, map_rows
 from permea.models.moments import RIDGE_STRENGTH, LinearModel, Moments, bayesian, ridge
+from permea.models.rowwise import shrink_rows
 from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.moments import (
     FeatureSums,
@@ -28,6 +29,7 @@ from permea.privacy.moments import (
     sum_features,
     sum_moments,
 )
+from permea.privacy.payment import read_after_charge, table_shape
 
 _CHUNK = 4096  # rows mapped at once
 _FLOATS = [np.float64, np.float32]
@@ -44,7 +46,7 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
     split: tuple[float, float, float, float]
     strength: float
     ledger: Ledger | None
-    dataset: str
+    dataset: str | None
     random_state: Any
     _outputs: Outputs
     certificate_: Certificate | None
@@ -55,29 +57,50 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
     def _n_outputs(self) -> int:
         raise NotImplementedError
 
-    def _fit_chunks(self, chunks: Chunks, n_columns: int, dtype: Any, keep: bool) -> Self:
-        """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
-        domain = column_range(chunks) if self.privacy is None else self.privacy.domain
-        assert domain is not None
-        self.map_ = feature_map(self.features, domain, n_columns)
-        probe = self._map(np.zeros((1, n_columns), dtype=dtype))
+    def _pay(self, n_columns: int, rows: Any = None) -> MomentWall | None:
+        """Plan the release from what is public, and charge it before the rows are read."""
         if self.privacy is None:
+            return None
+        assert self.privacy.domain is not None
+        self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
+        plan = self._plan(self._map(np.zeros((1, n_columns))).shape[1])
+        return MomentWall(
+            plan, random_state=self.random_state, ledger=self.ledger, dataset=self.dataset,
+            description=f"noised moments of {plan.n_features} features", rows=rows,
+        )  # fmt: skip
+
+    def _fit_chunks(
+        self, chunks: Chunks, n_columns: int, wall: MomentWall | None, keep: bool
+    ) -> Self:
+        """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
+        if wall is None:
+            self.map_ = feature_map(self.features, column_range(chunks), n_columns)
             self.certificate_, self.holds_private_rows_ = None, True
             return self._learn_without_wall(chunks)
-        plan = self._plan(probe.shape[1])
-        wall = MomentWall(
-            plan, random_state=self.random_state, ledger=self.ledger, dataset=self.dataset,
-            description=f"noised moments of {plan.n_features} features",
-        )  # fmt: skip
         passes = Passes(chunks, self._map, keep)
-        first = [sum_features(phi, plan) for phi, _ in passes.first()]
+        first = [sum_features(phi, wall.plan) for phi, _ in passes.first()]
         self.mean_ = wall.noise_mean(total_sums(first))
         second = None
         for phi, y in passes.second():
-            part = sum_moments(self._centre(phi), self._targets(y), plan)
+            part = sum_moments(self._centre(phi), self._targets(y), wall.plan)
             second = part if second is None else second + part
         assert second is not None
         return self.learn(wall.noise_moments(second))
+
+    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Array, NDArray[Any]]:
+        """Rows and outputs, checked; with privacy this is done after the charge."""
+
+        def read() -> Any:
+            return validate_data(self, X, y, dtype=_FLOATS, **checks)
+
+        rows, outputs = read() if self.privacy is None else read_after_charge(read)
+        return rows, outputs
+
+    def _rows(self, X: ArrayLike) -> Array:
+        """Rows of a part of the data, checked after the charge."""
+        return np.asarray(
+            read_after_charge(lambda: validate_data(self, X, dtype=_FLOATS, reset=False))
+        )
 
     # ---- the same in three steps, for rows that lie in several houses ----------------------------
 
@@ -100,13 +123,13 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
 
     def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
         """Exact sum of the features of rows, for the mean. Private: it must be noised."""
-        rows = validate_data(self, X, dtype=_FLOATS, reset=False)
+        rows = self._rows(X)
         parts = batches(len(rows), _CHUNK)
         return total_sums([sum_features(self._map(rows[part]), plan) for part in parts])
 
     def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
         """Exact moments of rows about a noised mean. Private: they must be noised."""
-        rows, outputs = validate_data(self, X, dtype=_FLOATS, reset=False), np.asarray(y)
+        rows, outputs = self._rows(X), np.asarray(y)
         self.mean_, total = np.asarray(mean), None
         for part in batches(len(rows), _CHUNK):
             z = self._centre(self._map(rows[part]))
@@ -131,22 +154,17 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
         return float(own)
 
     def _map(self, X: Array) -> Array:
-        """Features of rows that were clipped to the declared domain first."""
-        if self.privacy is not None:
-            p = X.shape[1]
-            X = np.clip(X, self.privacy.lows(p), self.privacy.highs(p)).astype(X.dtype, copy=False)
-        phi = np.asarray(self.map_.transform(X))
-        if not np.all(np.isfinite(phi)):
-            raise ValueError("The features are not all finite; check the transformer.")
-        return phi
+        """Features of rows that were clipped to the declared domain, each of its row alone."""
+        if self.privacy is None:
+            return np.asarray(self.map_.transform(X))
+        lows, highs = self.privacy.lows(X.shape[1]), self.privacy.highs(X.shape[1])
+        return map_rows(self.map_, np.clip(np.asarray(X, dtype=np.float64), lows, highs))
 
     def _centre(self, phi: Array) -> Array:
         """z: features about the noised mean, shrunk to the public radius."""
-        norms = np.linalg.norm(phi, axis=1, keepdims=True)
-        z = phi * np.minimum(1.0, self._norm() / np.maximum(norms, 1e-30)).astype(phi.dtype)
-        z = z - self.mean_.astype(phi.dtype)
-        norms = np.linalg.norm(z, axis=1, keepdims=True)
-        return np.asarray(z * np.minimum(1.0, self.radius / np.maximum(norms, 1e-30)))
+        z = shrink_rows(phi, self._norm())
+        z -= self.mean_
+        return shrink_rows(z, self.radius)
 
     def learn(self, released: NoisedMoments) -> Self:
         """Everything from here on is post-processing: it sees the release and nothing else."""
@@ -201,8 +219,9 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     neighbours : {"replace", "add/remove"}, default="replace"
         How neighbouring data sets differ; part of the certificate. Replacing is what
         ``unit="record"`` says elsewhere; DP-SGD libraries mostly speak of add/remove.
-    classes : sequence, optional
-        The public set of labels. Without it the labels that occur are made public.
+    classes : sequence
+        The public set of labels, declared and never read from the rows: which labels occur is
+        protected. Needed with ``privacy``; without it, the labels that occur.
     radius : float, default=0.25
         Rows are shrunk to this norm after centring. Small radii keep little but the direction
         from the mean, and need less noise.
@@ -213,10 +232,10 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     strength : float, default=0.2
         Ridge per spectral norm of the noise.
     ledger : permea.privacy.Ledger, optional
-        Charged once, before the rows are touched. Its record is a replaced row, so add/remove is
-        charged for what it costs when a row is replaced.
-    dataset : str, default="data"
-        Name of the rows in the ledger.
+        Charged once, before the rows are read; errors about the rows come after that. Its record
+        is a replaced row, so add/remove is charged for what it costs when a row is replaced.
+    dataset : str, optional
+        Name of the rows in the ledger. Rows without a name count against every data set.
     random_state : int, RandomState or None
         Anything but None makes the noise repeatable, hence not private; the certificate says so.
 
@@ -235,7 +254,8 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
     >>> promise = Privacy(epsilon=8, delta=1e-5, unit="record", domain=(0, 16))
-    >>> clf = MomentClassifier(privacy=promise, features="identity").fit(X[:1200], y[:1200])
+    >>> clf = MomentClassifier(privacy=promise, features="identity", classes=range(10))
+    >>> clf = clf.fit(X[:1200], y[:1200])
     >>> clf.score(X[1200:], y[1200:]) > 0.8, clf.certificate_.is_private
     (True, True)
     """
@@ -254,7 +274,7 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
         strength: float = RIDGE_STRENGTH,
         ledger: Ledger | None = None,
-        dataset: str = "data",
+        dataset: str | None = None,
         random_state: Any = None,
     ) -> None:
         self.privacy = privacy
@@ -271,15 +291,19 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from rows X and labels y; the rows pass the wall once."""
-        rows, labels = validate_data(self, X, y, dtype=_FLOATS)
-        check_classification_targets(labels)
-        self._read_classes(labels)
+        if self.privacy is not None:
+            self._declare(1)
+        wall = None if self.privacy is None else self._pay(table_shape(X)[1], X)
+        rows, labels = self._read(X, y)
+        if wall is None:
+            check_classification_targets(labels)
+            self._read_classes(labels)
 
         def chunks() -> Iterator[tuple[Array, NDArray[Any]]]:
             for part in batches(len(rows), _CHUNK):
                 yield rows[part], labels[part]
 
-        return self._fit_chunks(chunks, rows.shape[1], rows.dtype, keep=True)
+        return self._fit_chunks(chunks, rows.shape[1], wall, keep=True)
 
     def fit_chunks(self, chunks: Chunks, *, keep: bool = False) -> Self:
         """Learn from more rows than fit into memory.
@@ -291,26 +315,21 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
         """
-        if self.classes is None:
-            raise ValueError("Declare the public set of labels as classes=… to fit in chunks.")
-        self._read_classes(None)
+        self._declare(1)
         first = np.asarray(next(iter(chunks()))[0])
         self.n_features_in_ = first.shape[1]
-        dtype = np.float32 if first.dtype == np.float32 else np.float64
+        wall = self._pay(self.n_features_in_)
 
         def checked() -> Iterator[tuple[Array, ArrayLike]]:
             for X, y in chunks():
-                rows = validate_data(self, X, dtype=_FLOATS, reset=False)
-                yield rows.astype(dtype, copy=False), y
+                yield self._rows(X), y
 
-        return self._fit_chunks(checked, self.n_features_in_, dtype, keep)
+        return self._fit_chunks(checked, self.n_features_in_, wall, keep)
 
     def _read_classes(self, labels: NDArray[Any] | None) -> None:
         declared = labels if self.classes is None else np.asarray(self.classes)
         assert declared is not None
         self.classes_ = np.unique(declared)
-        if labels is not None and not np.all(np.isin(labels, self.classes_)):
-            raise ValueError("y holds labels that are not among the declared classes.")
         if len(self.classes_) < 2:
             raise ValueError(
                 f"The number of classes has to be greater than one; got {len(self.classes_)} class"
@@ -318,7 +337,10 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
 
     def _declare(self, n_outputs: int) -> None:
         if self.classes is None:
-            raise ValueError("Declare the public set of labels as classes=…, the same everywhere.")
+            raise ValueError(
+                "classes is missing. Which labels occur is protected with the rows: declare the "
+                "public set of labels, e.g. classes=['healthy', 'ill'], never read it off the data."
+            )
         self._read_classes(None)
 
     def _n_outputs(self) -> int:
@@ -397,7 +419,7 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
         split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
         strength: float = RIDGE_STRENGTH,
         ledger: Ledger | None = None,
-        dataset: str = "data",
+        dataset: str | None = None,
         random_state: Any = None,
     ) -> None:
         self.privacy = privacy
@@ -415,18 +437,24 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from rows X and outputs y of shape (n,) or (n, q)."""
-        rows, outputs = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
         if self.inference not in ("bayes", "ridge"):
             raise ValueError("inference must be 'bayes' or 'ridge'.")
+        wall = None
+        if self.privacy is not None:
+            shape = np.shape(y)
+            self._declare(shape[1] if len(shape) == 2 else 1)
+            wall = self._pay(table_shape(X)[1], X)
+        rows, outputs = self._read(X, y, multi_output=True, y_numeric=True)
         self._one_output = outputs.ndim == 1
         outputs = np.asarray(outputs, dtype=np.float64).reshape(len(rows), -1)
-        self._read_range(outputs)
+        if wall is None:
+            self._read_range(outputs)
 
         def chunks() -> Iterator[tuple[Array, Array]]:
             for part in batches(len(rows), _CHUNK):
                 yield rows[part], outputs[part]
 
-        return self._fit_chunks(chunks, rows.shape[1], rows.dtype, keep=True)
+        return self._fit_chunks(chunks, rows.shape[1], wall, keep=True)
 
     def _read_range(self, outputs: Array) -> None:
         q = outputs.shape[1]

@@ -1,6 +1,7 @@
 """What a classifier learns from: the rows as they are, or what came through the wall."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,8 +9,9 @@ from numpy.typing import NDArray
 from permea._parallel import run_parallel
 from permea.models.base import Array, Indices
 from permea.models.partition import partition
-from permea.privacy import Certificate, Ledger, Privacy, release
-from permea.privacy.fabrication import Fabricated, Stop, fabricate
+from permea.privacy import Certificate, Ledger, Privacy
+from permea.privacy.fabrication import Fabricated, Stop, fabricate, what_stopped
+from permea.privacy.release import PaidRelease, pay_for_rows
 from permea.privacy.strength import noise_ratio, noise_variance
 
 _PLAIN_BRANCH = 1000  # 004 eq. (59)
@@ -43,21 +45,27 @@ class Wall:
     n_components: int
     branch_size: int
     ledger: Ledger | None
+    dataset: str | None
     random_state: np.random.RandomState | None
     n_jobs: int | None
 
-    def pass_through(self, X: Array, labels: NDArray[np.intp]) -> Learnable:
-        """Noise the rows, or let them pass untouched when no privacy is asked for."""
+    def pay(self, X: Any) -> PaidRelease | None:
+        """Charge the release before any value is read; nothing to pay without privacy."""
         if self.privacy is None:
-            return Learnable(X, None, True)
-        released = release(
-            X,
-            self.privacy,
-            random_state=self.random_state,
-            ledger=self.ledger,
-            n_classes=len(np.unique(labels)),
-            description="training rows of a classifier",
+            return None
+        text = "training rows of a classifier"
+        return pay_for_rows(
+            X, self.privacy, ledger=self.ledger, dataset=self.dataset, description=text
         )
+
+    def pass_through(
+        self, X: Array, labels: NDArray[np.intp], paid: PaidRelease | None
+    ) -> Learnable:
+        """Noise the rows, or let them pass untouched when no privacy is asked for."""
+        if paid is None:
+            return Learnable(X, None, True)
+        n_classes = len(np.unique(labels))
+        released = paid.release(X, random_state=self.random_state, n_classes=n_classes)
         data, certificate, parts = released.data, released.certificate, None
         if self.partition_on == "original":
             parts = self._parts(X, labels)
@@ -67,7 +75,7 @@ class Wall:
             original = X if self.fabricate == "original" else None
             data, stopped_by = self._fabricated(data, groups, original)
             certificate = certificate.add_step(
-                f"fabricated per class from the noised rows, stopped when {stopped_by}"
+                f"fabricated per class from the noised rows; end of the smoothing: {stopped_by}"
             )
             if original is not None:
                 certificate = certificate.void("the fabrication read private rows to know its end")
@@ -98,7 +106,7 @@ class Wall:
         results = run_parallel(self._fabricate_branch, tasks, n_jobs=self.n_jobs, desc="fabricate")
         for rows, made in zip([r for branches in groups for r in branches], results, strict=True):
             data[rows] = made.data
-        return data, results[0].stopped_by
+        return data, what_stopped(results)
 
     def _fabricate_branch(
         self, noised: Array, stop: Stop, variance: Array, original: Array | None

@@ -11,6 +11,11 @@ and stand side by side in :class:`SideBySide`.
 :class:`PublicNystrom`   the Gaussian kernel to public inducing points (001 eq. 1.47), norm ≤ 1
 :class:`OrientedGradients`  for images: edges by place and direction, norm 1
 =====================  ==========================================================================
+
+What these maps make of a row depends on that row alone, to the last bit: not on the rows beside
+it, its place, its type (float32 or float64), the layout in memory or the number of threads
+(:mod:`permea.models.rowwise`). Of any other transformer nobody knows that, so :func:`map_rows`
+gives it one row at a time.
 """
 
 from collections.abc import Sequence
@@ -18,22 +23,34 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from permea._parallel import batches
 from permea.models.base import Array
 from permea.models.factor import jittered_cholesky
+from permea.models.rowwise import (
+    CACHED,
+    cosines_and_sines,
+    exp_of_negative,
+    lengths_and_angles,
+    row_product,
+    row_solve,
+    row_sums,
+    row_tops,
+)
 
 _FLOATS = [np.float64, np.float32]
-_BATCH = 1 << 25  # entries of scratch arrays held at once
+_BLOCK = 1024  # rows mapped at once
+_LENGTH_BITS = 22  # lengths of gradients are whole numbers below 2**22, which float32 holds
 
 
 class FeatureMap(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What the maps share: ``fit`` reads the number of columns, ``transform`` one row at a time.
 
     A map offers ``_prepare(p)``, which is given the number of columns and returns the number of
-    features, and ``_map(X)``. ``norm_bound_`` is the public bound on the norm of its rows.
+    features, and ``_map(X)``, which is given a block of rows in float64. ``norm_bound_`` is the
+    public bound on the norm of its rows.
     """
 
     norm_bound_: float
@@ -50,7 +67,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: ArrayLike) -> Array:
-        """Features of every row; float32 rows stay float32."""
+        """Features of every row, computed in float64; for float32 rows rounded at the end."""
         check_is_fitted(self, "n_features_out_")
         rows = check_array(X, dtype=_FLOATS)
         if rows.shape[1] != self.n_features_in_:
@@ -58,7 +75,14 @@ class FeatureMap(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input."
             )
-        return self._map(rows)
+        return self._in_blocks(rows, rows.dtype)
+
+    def _in_blocks(self, rows: Array, dtype: Any) -> Array:
+        """Features of checked rows, rounded to ``dtype``."""
+        features = np.empty((len(rows), self.n_features_out_), dtype=dtype)
+        for part in batches(len(rows), _BLOCK):
+            features[part] = self._map(np.asarray(rows[part], dtype=np.float64))
+        return features
 
     def _prepare(self, p: int) -> int:
         raise NotImplementedError
@@ -94,8 +118,11 @@ class ScaledIdentity(FeatureMap):
         return p
 
     def _map(self, X: Array) -> Array:
-        scaled = np.clip((X - self._middle) / self._half, -1.0, 1.0) / np.sqrt(X.shape[1])
-        return np.asarray(scaled, dtype=X.dtype)
+        scaled = X - self._middle
+        scaled /= self._half
+        np.clip(scaled, -1.0, 1.0, out=scaled)
+        scaled /= np.sqrt(X.shape[1])
+        return np.asarray(scaled)
 
 
 class RandomFourier(FeatureMap):
@@ -137,12 +164,10 @@ class RandomFourier(FeatureMap):
         return 2 * self.n_frequencies
 
     def _map(self, X: Array) -> Array:
-        m = self.n_frequencies
-        phases = X @ self._frequencies.astype(X.dtype)
-        out = np.empty((X.shape[0], 2 * m), dtype=X.dtype)
-        np.cos(phases, out=out[:, :m])
-        np.sin(phases, out=out[:, m:])
-        out /= X.dtype.type(np.sqrt(m))
+        turns = row_product(X, self._frequencies / (2.0 * np.pi))
+        out = np.empty((len(X), 2 * self.n_frequencies))
+        for part in batches(len(X), max(1, CACHED // (2 * out.shape[1]))):
+            out[part] = cosines_and_sines(turns[part], self.n_frequencies**-0.5)
         return out
 
 
@@ -185,14 +210,13 @@ class PublicNystrom(FeatureMap):
         return len(points)
 
     def _map(self, X: Array) -> Array:
-        kernel = _gaussian(self._points, X.astype(np.float64) * self.scale)
-        whitened = solve_triangular(self._factor, kernel, lower=True, check_finite=False)
-        return np.asarray(whitened.T, dtype=X.dtype)
+        return row_solve(self._factor, _gaussian(X * self.scale, self._points))
 
 
 def _gaussian(A: Array, B: Array) -> Array:
-    squares = np.sum(A * A, axis=1)[:, None] + np.sum(B * B, axis=1) - 2.0 * A @ B.T
-    return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)))
+    """Kernel of rows of A with public rows of B."""
+    squares = row_sums(A * A) + row_sums(B * B).T - 2.0 * row_product(A, B.T, limbs=3)
+    return exp_of_negative(0.5 * np.maximum(squares, 0.0))
 
 
 class OrientedGradients(FeatureMap):
@@ -241,37 +265,69 @@ class OrientedGradients(FeatureMap):
         self._shape = shape
         sizes = [self.cells] if isinstance(self.cells, int) else list(self.cells)
         self._pools = [(triangles(shape[0], c), triangles(shape[1], c)) for c in sizes]
+        if self._bits() < 8:
+            raise ValueError(
+                f"An image of shape {shape} is too large: sums over about a million pixels are "
+                "exact, over more they are not. Reduce the images first."
+            )
         return self.orientations * sum(c * c for c in sizes)
 
     def _map(self, X: Array) -> Array:
-        step = max(1, _BATCH // (X.shape[1] * self.orientations))
-        parts = [self._block(X[i : i + step]) for i in range(0, len(X), step)]
-        return np.concatenate(parts)
+        cells = self._cells()
+        step = max(1, CACHED // (4 * X.shape[1]))
+        return np.concatenate([self._block(X[part], cells) for part in batches(len(X), step)])
 
-    def _block(self, X: Array) -> Array:
-        images = np.pad(X.reshape(-1, *self._shape), ((0, 0), (1, 1), (1, 1)))
-        across = images[:, 1:-1, 2:] - images[:, 1:-1, :-2]
-        down = images[:, 2:, 1:-1] - images[:, :-2, 1:-1]
-        edges = self._by_direction(across, down)
-        pooled = [(P.astype(X.dtype) @ edges) @ Q.T.astype(X.dtype) for P, Q in self._pools]
-        features = np.sqrt(np.concatenate([c.reshape(len(X), -1) for c in pooled], axis=1))
-        norms = np.linalg.norm(features, axis=1, keepdims=True)
-        return np.asarray(features / np.where(norms > 0, norms, 1))
+    def _cells(self) -> Array:
+        """Weights of the pixels in every cell as whole numbers: multiples of 1 / (4 h w)."""
+        height, width = self._shape
+        sides = [(np.rint(P * 2 * height), np.rint(Q * 2 * width)) for P, Q in self._pools]
+        return np.concatenate([np.kron(P, Q) for P, Q in sides]).T
 
-    def _by_direction(self, across: Array, down: Array) -> Array:
-        """Lengths of the gradients, split between the two nearest of the directions."""
+    def _block(self, X: Array, cells: Array) -> Array:
+        """Square roots of the shares of the cells: sums of whole numbers, exact in any order."""
+        edges = self._by_direction(*self._gradients(X))
+        sums = (edges @ cells).reshape(len(X), -1, cells.shape[1])
+        sums[:, 0] += sums[:, -1]  # after a whole turn comes the first direction again
+        sums = sums[:, :-1]
+        ends = np.cumsum([P.shape[0] * Q.shape[0] for P, Q in self._pools])[:-1]
+        parts = [part.reshape(len(X), -1) for part in np.split(sums, ends, axis=2)]
+        pooled = np.concatenate(parts, axis=1)
+        return np.asarray(np.sqrt(pooled / np.maximum(row_sums(pooled), 1.0)))
+
+    def _gradients(self, X: Array) -> tuple[Array, Array]:
+        """Lengths of the gradients as whole numbers, the longest of a row with all its bits."""
+        tops = np.maximum(np.frexp(row_tops(X))[1], -900)  # lengths do not matter but to each other
+        images = np.pad(
+            (X * np.ldexp(1.0, -tops)).reshape(-1, *self._shape), ((0, 0), (1, 1), (1, 1))
+        )
+        across = (images[:, 1:-1, 2:] - images[:, 1:-1, :-2]).astype(np.float32)
+        down = (images[:, 2:, 1:-1] - images[:, :-2, 1:-1]).astype(np.float32)
+        lengths, angles = lengths_and_angles(across.reshape(len(X), -1), down.reshape(len(X), -1))
+        longest = np.maximum(np.frexp(row_tops(lengths))[1], -60)
+        lengths *= np.ldexp(np.float32(1.0), self._bits() - longest)
+        return np.rint(lengths), angles
+
+    def _by_direction(self, lengths: Array, angles: Array) -> Array:
+        """Lengths split between the two nearest directions, a row for every image and direction.
+
+        The direction after the last one is the first; it has a row of its own here.
+        """
         bins = self.orientations
-        length = np.hypot(across, down)
-        angle = np.arctan2(down, across) * length.dtype.type(bins / (2 * np.pi))
-        lower = np.floor(angle)
-        upper_part = length * (angle - lower)
-        lower_part = length - upper_part
-        lower_bin = lower.astype(np.int8) % bins
-        edges = np.empty((len(length), bins, *self._shape), dtype=length.dtype)
-        for b in range(bins):
-            edges[:, b] = np.where(lower_bin == b, lower_part, 0)
-            edges[:, b] += np.where(lower_bin == (b - 1) % bins, upper_part, 0)
-        return edges
+        angles = angles * angles.dtype.type(bins)
+        lower = np.minimum(np.floor(angles), bins - 1)
+        upper_part = np.rint(lengths * (angles - lower))
+        n, p = lengths.shape
+        edges = np.zeros((n, bins + 1, p))
+        place = lower.astype(np.intp) * p + np.arange(p)
+        place += (np.arange(n) * ((bins + 1) * p))[:, None]
+        edges.ravel()[place] = lengths - upper_part
+        edges.ravel()[place + p] = upper_part
+        return edges.reshape(-1, p)
+
+    def _bits(self) -> int:
+        """How long gradients may be for sums over cells and pixels to stay below 2**53."""
+        p = self._shape[0] * self._shape[1]
+        return min(_LENGTH_BITS, 53 - (4 * p * p * len(self._pools)).bit_length())
 
 
 def triangles(length: int, cells: int) -> Array:
@@ -310,7 +366,7 @@ class Chain(FeatureMap):
 
     def _map(self, X: Array) -> Array:
         for one in self.maps_:
-            X = one.transform(X)
+            X = one._map(X)
         return X
 
 
@@ -339,8 +395,58 @@ class SideBySide(FeatureMap):
         return sum(one.n_features_out_ for one in self.maps_)
 
     def _map(self, X: Array) -> Array:
-        parts = [
-            one.transform(X) * X.dtype.type(w)
-            for one, w in zip(self.maps_, self._weights, strict=True)
-        ]
+        parts = [one._map(X) * w for one, w in zip(self.maps_, self._weights, strict=True)]
         return np.concatenate(parts, axis=1)
+
+
+_ROWWISE = (ScaledIdentity, RandomFourier, PublicNystrom, OrientedGradients, Chain, SideBySide)
+
+
+def is_rowwise(transformer: object) -> bool:
+    """Whether a map is known to treat every row by itself, to the last bit.
+
+    Known are the maps of this module and their combinations. A class derived from one of them may
+    do anything, so it is not known.
+
+    Examples
+    --------
+    >>> is_rowwise(Chain([ScaledIdentity(), RandomFourier()]))
+    True
+    >>> class Mine(ScaledIdentity): ...
+    >>> is_rowwise(Chain([Mine(), RandomFourier()]))
+    False
+    """
+    if type(transformer) not in _ROWWISE:
+        return False
+    parts = [*getattr(transformer, "maps", ()), *getattr(transformer, "maps_", ())]
+    return all(is_rowwise(one) for one in parts)
+
+
+def map_rows(transformer: Any, X: Array) -> Array:
+    """Features of rows, those of each row a function of that row alone.
+
+    Maps of this module are given all rows at once, and their features are rounded to float32. Any
+    other transformer is given one row at a time, as float64: slow, and right for every transformer
+    that keeps no state between two calls.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import FunctionTransformer
+    >>> by_the_batch = FunctionTransformer(lambda X: X / X.max())
+    >>> map_rows(by_the_batch, np.array([[1.0, 2.0], [4.0, 4.0]])).tolist()
+    [[0.5, 1.0], [1.0, 1.0]]
+    """
+    rows = np.asarray(X, dtype=np.float64)
+    if is_rowwise(transformer):
+        return np.asarray(transformer._in_blocks(rows, np.float32))
+    return np.vstack([_map_one(transformer, rows[i : i + 1]) for i in range(len(rows))])
+
+
+def _map_one(transformer: Any, row: Array) -> Array:
+    """Features of one row by a foreign transformer, which gets a copy and keeps nothing."""
+    made: Any = transformer.transform(np.array(row, order="C"))
+    features = np.array(made.toarray() if hasattr(made, "toarray") else made, dtype=np.float64)
+    if features.ndim != 2 or len(features) != 1:
+        raise ValueError("A transformer must return one row of features for one row.")
+    return features

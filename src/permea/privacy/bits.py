@@ -1,7 +1,8 @@
 """Where random bits come from: a cryptographic stream, or a seed for runs to be repeated."""
 
 import os
-from typing import Protocol
+import threading
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -24,34 +25,99 @@ class BitSource(Protocol):
         ...
 
 
+class Process(NamedTuple):
+    """What tells one process from another, forks of it included."""
+
+    pid: int
+    n_forks: int
+
+
+_n_forks = 0  # on the way from the first process to this one; a pid alone may be used again
+
+
+def _count_fork() -> None:
+    global _n_forks
+    _n_forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+def this_process() -> Process:
+    """Give the process that calls: a value that no fork of it shares.
+
+    Whoever keeps a state that must not be used twice (a key stream, a round of which one half has
+    left) stores this value beside it and compares.
+
+    Examples
+    --------
+    >>> this_process() == this_process()
+    True
+    """
+    return Process(os.getpid(), _n_forks)
+
+
+class _KeyStream:
+    """One key, the process that drew it, and a lock: no block of the stream is given twice."""
+
+    def __init__(self) -> None:
+        self.process = this_process()
+        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))
+        self._encryptor = cipher.encryptor()
+        self._lock = threading.Lock()
+        self._zeros = b""
+
+    def words(self, count: int) -> Words:
+        length = 8 * count
+        out = np.empty(count + 2, dtype=np.uint64)  # the cipher asks for a block of slack
+        with self._lock:
+            if len(self._zeros) < length:
+                self._zeros = bytes(length)
+            plain = memoryview(self._zeros)[:length]
+            written = self._encryptor.update_into(plain, out.data.cast("B"))
+        assert written == length
+        return out[:count]
+
+
 class CryptographicBits:
     """AES-256 in counter mode under a fresh key from the operating system.
 
-    The key is drawn once per object and never leaves it; an object serves one release.
+    The key never leaves the object, and never serves two: a process forked from this one draws a
+    key of its own before its first word, and so does a copy, also one that went through pickle.
+    Noise that is added to two sums from the same words cancels in their difference. Threads may
+    share an object.
 
     Examples
     --------
     >>> bits = CryptographicBits()
     >>> bits.words(3).dtype, bits.seeded
     (dtype('uint64'), False)
+    >>> import copy
+    >>> bool((copy.deepcopy(bits).words(4) == bits.words(4)).any())
+    False
     """
 
     seeded = False
 
     def __init__(self) -> None:
-        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))
-        self._stream = cipher.encryptor()
-        self._zeros = b""
+        self._stream = _KeyStream()
 
     def words(self, count: int) -> Words:
         """Give the next ``count`` words of 64 bits."""
-        length = 8 * count
-        if len(self._zeros) < length:
-            self._zeros = bytes(length)
-        out = np.empty(count + 2, dtype=np.uint64)  # the cipher asks for a block of slack
-        written = self._stream.update_into(memoryview(self._zeros)[:length], out.data.cast("B"))
-        assert written == length
-        return out[:count]
+        stream = self._stream
+        if stream.process != this_process():  # forked: the parent goes on with the same key
+            stream = self._stream = _KeyStream()
+        return stream.words(count)
+
+    def __copy__(self) -> Self:
+        return type(self)()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return type(self)()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class SeededBits:

@@ -3,12 +3,16 @@
 import json
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self
 
+from permea._text import safe_text
 from permea.privacy.units import UNITS, Privacy
 
 SCHEMA = 1
+WORTHLESS_EPSILON = 20.0  # per record: odds of 5·10⁸, which no observer needs
+
+Classes = Literal["", "declared", "read from the data"]
 
 NOT_PROTECTED = (
     "labels, the number of classes and the size of each class",
@@ -48,6 +52,15 @@ class Certificate:
         What was released, where it is not rows and columns.
     not_protected, steps, void_reasons : tuple of str
         What the promise does not cover; what was done after the noise; why it does not hold.
+    classes : {"", "declared", "read from the data"}
+        Where the set of class labels comes from. Read from the data, it is not protected.
+    ledger_id, ledger_number, ledger_hash : str, int, str
+        Which event of which ledger paid for the release. A ledger that has fewer events than a
+        certificate says was restored from an older copy.
+    signer : str or None
+        Who vouches for the certificate: "" for one that this process made itself, the name of a
+        trusted key for one whose signature was checked, None for one that was read from outside.
+        It is never written to a file.
 
     Examples
     --------
@@ -79,6 +92,11 @@ class Certificate:
     void_reasons: tuple[str, ...] = ()
     neighbours: str = ""
     released: str = ""
+    classes: Classes = ""
+    ledger_id: str = ""
+    ledger_number: int = 0
+    ledger_hash: str = ""
+    signer: str | None = field(default="", compare=False)
 
     @property
     def reasons_not_private(self) -> tuple[str, ...]:
@@ -91,6 +109,38 @@ class Certificate:
     def is_private(self) -> bool:
         """Whether the promise holds: not seeded, and nothing voided it later."""
         return not self.reasons_not_private
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether this process made the certificate, or a trusted key signed it."""
+        return self.signer is not None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Where the promise is kept formally and protects next to nothing.
+
+        What an entry-level promise means for a whole record stands in the certificate anyway.
+        """
+        unit, epsilon, delta = self.privacy.unit, self.privacy.epsilon, self.privacy.delta
+        found = []
+        if delta * self.n_rows >= 1:
+            found.append(
+                f"δ = {delta:.3g} per {unit} is not below one over the number of rows: a mechanism "
+                f"that publishes one {unit} as it is would keep this promise"
+            )
+        if unit != "entry" and epsilon > WORTHLESS_EPSILON:
+            found.append(
+                f"ε = {epsilon:.4g} per {unit} is above {WORTHLESS_EPSILON:g}: it lets an observer "
+                f"be as good as certain about one {unit}"
+            )
+        return tuple(found)
+
+    @property
+    def status(self) -> str:
+        """The verdict in a word or two, for a heading or a badge."""
+        if not self.is_private:
+            return "not private"
+        return "PRIVATE" if self.is_verified else "unverified claim"
 
     @property
     def is_weakened(self) -> bool:
@@ -107,7 +157,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinity is written as the word ``"infinite"``."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {name: getattr(self, name) for name in _written()}
         values["privacy"] = self.privacy.to_dict()
         for name, value in values.items():
             if isinstance(value, tuple):
@@ -118,7 +168,10 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from :meth:`to_dict`, also after a trip through JSON."""
+        """Build from :meth:`to_dict`, also after a trip through JSON.
+
+        Nobody vouches for values that come from outside: the result is an unverified claim.
+        """
         values = dict(values)
         if values.pop("schema", SCHEMA) != SCHEMA:
             raise ValueError(
@@ -126,8 +179,8 @@ class Certificate:
                 "understands; update permea to read it."
             )
         values.pop("is_private", None)
-        names = {field.name for field in fields(cls)}
-        values = {"neighbours": "", "released": "", **values}  # older certificates have neither
+        names = set(_written())
+        values = {**_LATER, **values}  # older certificates do not have these
         if set(values) != names:
             wrong = ", ".join(sorted(set(values) ^ names))
             raise ValueError(f"Not a certificate: missing or unknown entries: {wrong}.")
@@ -137,7 +190,7 @@ class Certificate:
                 values[name] = tuple(value)
             elif value == "infinite":
                 values[name] = float("inf")
-        return cls(**values)
+        return cls(**values, signer=None)
 
     def to_json(self) -> str:
         """JSON for machines."""
@@ -151,7 +204,8 @@ class Certificate:
     def __str__(self) -> str:
         lines = ["Privacy certificate", f"  {self._verdict()}"]
         for name, text in self.entries():
-            wrapped = textwrap.wrap(text, 78) or [""]
+            kept = text.replace(" per ", "\u00a0per\u00a0")  # no figure without its unit on a line
+            wrapped = [line.replace("\u00a0", " ") for line in textwrap.wrap(kept, 78)] or [""]
             lines.append(f"  {name:<15}{wrapped[0]}")
             lines += [f"  {'':<15}{more}" for more in wrapped[1:]]
         return "\n".join(lines)
@@ -159,8 +213,10 @@ class Certificate:
     def _verdict(self) -> str:
         if self.is_private:
             weak = " (WEAKER: floating-point noise)" if self.is_weakened else ""
-            return f"PRIVATE: {self.privacy.describe()}{weak}"
-        return "not private: " + "; ".join(self.reasons_not_private)
+            signed = f" (signed by {self.signer})" if self.signer else ""
+            claim = "PRIVATE" if self.is_verified else "unverified claim, signed by no trusted key"
+            return f"{claim}: {self.privacy.describe()}{weak}{signed}"
+        return "not private: " + safe_text("; ".join(self.reasons_not_private))
 
     def entries(self) -> list[tuple[str, str]]:
         """What the certificate says, as pairs of a heading and a text."""
@@ -176,10 +232,14 @@ class Certificate:
             ("released", self.released or f"{self.n_rows} rows of {self.n_columns} columns"),
             ("not protected", "; ".join(self.not_protected) + self._class_text()),
         ]
+        if self.classes:
+            entries.append(("class labels", self.classes))
         if self.ledger:
-            entries.append(("ledger", self.ledger))
+            number = f"; event {self.ledger_number} of this ledger" if self.ledger_number else ""
+            entries.append(("ledger", self.ledger + number))
+        entries += [("warning", text) for text in self.warnings]
         entries += [(f"step {i}", step) for i, step in enumerate(self.steps, start=1)]
-        return entries
+        return [(name, safe_text(text)) for name, text in entries]
 
     def _record_text(self) -> str:
         """The record-level figure that stands beside every entry-level one."""
@@ -226,6 +286,17 @@ class Certificate:
 
     def _class_text(self) -> str:
         return "" if self.n_classes is None else f" ({self.n_classes} classes were released)"
+
+
+_LATER = {
+    "neighbours": "", "released": "", "classes": "",
+    "ledger_id": "", "ledger_number": 0, "ledger_hash": "",
+}  # fmt: skip
+
+
+def _written() -> list[str]:
+    """Fields that are written to files: all but who vouches for them."""
+    return [field.name for field in fields(Certificate) if field.name != "signer"]
 
 
 def _promise(epsilon: float, delta: float) -> str:

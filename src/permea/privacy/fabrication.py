@@ -15,6 +15,7 @@ whose law is public, brought in. ``stop="original"`` is the document's rule; it 
 guarantee.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,10 +36,13 @@ class Fabricated:
 
     data: Array
     n_steps: list[int]  #: smoothing steps M̃ − 1 of each branch
-    stopped_by: str  #: the rule, in words
+    stopped_by: str  #: what ended the smoothing, in words: the rule, or the limit of steps
     reads_private_rows: bool  #: whether the rule looked at rows before the noise
     history: list[list[dict[str, float]]] = field(repr=False)
     #: per branch and step: modelling error (004 eq. 87) and energy removed, per row
+    rule: str = ""  #: the rule, in words, whether it was satisfied or not
+    limit: int = 50  #: most smoothing steps of a branch
+    satisfied: list[bool] = field(default_factory=list)  #: whether each branch satisfied the rule
 
 
 def fabricate(
@@ -74,7 +78,7 @@ def fabricate(
     branch_size : int, optional
         Rows fabricated together; the clustering reads noised rows. None keeps all together.
     max_steps : int, default=50
-        Most smoothing steps.
+        Most smoothing steps. ``stopped_by`` says in how many branches they were not enough.
     tol : float, default=5e-3
         Accuracy of the machines' regularisation.
     n_jobs : int, optional
@@ -111,15 +115,37 @@ def fabricate(
     ]
     results = run_parallel(_fabricate_branch, tasks, n_jobs=n_jobs, desc="fabricate")
     data = np.empty_like(Y_noised)
-    for rows, (fabricated, _) in zip(parts, results, strict=True):
-        data[rows] = fabricated
+    for rows, (images, _, _) in zip(parts, results, strict=True):
+        data[rows] = images
+    satisfied = [met for _, _, met in results]
     return Fabricated(
         data=data,
-        n_steps=[len(history) - 1 for _, history in results],
-        stopped_by=_in_words(stop),
+        n_steps=[len(history) - 1 for _, history, _ in results],
+        stopped_by=_in_words(_rule_in_words(stop), max_steps, satisfied),
         reads_private_rows=stop == "original",
-        history=[history for _, history in results],
+        history=[history for _, history, _ in results],
+        rule=_rule_in_words(stop),
+        limit=max_steps,
+        satisfied=satisfied,
     )
+
+
+def what_stopped(results: Sequence[Fabricated]) -> str:
+    """What ended the smoothing of several fabrications by the same rule, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> noised = np.random.default_rng(0).random((30, 4))
+    >>> made = [fabricate(noised, n_components=2, stop=stop, max_steps=2) for stop in (2, 3)]
+    >>> what_stopped(made[:1])
+    'a public constant of 2 smoothing steps'
+    >>> what_stopped(made[1:])
+    'the limit of 2 smoothing steps was reached in 1 of 1 branches before the rule was satisfied
+    (a public constant of 3 smoothing steps)'
+    """
+    satisfied = [met for one in results for met in one.satisfied]
+    return _in_words(results[0].rule, results[0].limit, satisfied)
 
 
 @dataclass(frozen=True)
@@ -162,8 +188,8 @@ class _Rule:
 
 def _fabricate_branch(
     machine: KernelAffineHullMachine, Y: Array, rule: _Rule, max_steps: int
-) -> tuple[Array, list[dict[str, float]]]:
-    """Smooth one branch until its rule is satisfied and return the images of the result."""
+) -> tuple[Array, list[dict[str, float]], bool]:
+    """Smooth one branch until its rule is satisfied: the images, every step, and whether it was."""
     smoothed, history = Y, []
     for step in range(max_steps + 1):
         model = KernelAffineHullMachine(**machine.get_params()).fit(smoothed)
@@ -172,10 +198,11 @@ def _fabricate_branch(
         # what would be gone from the noised rows if these images were the answer
         removed = float(np.square(Y - images, dtype=np.float64).sum())
         history.append({"error": error / len(Y), "removed": removed / len(Y)})
-        if step == max_steps or rule.satisfied(step, error, removed):
+        met = rule.satisfied(step, error, removed)
+        if met or step == max_steps:
             break
         smoothed = model.smooth(smoothed)
-    return images, history
+    return images, history, met
 
 
 def _check(
@@ -200,7 +227,18 @@ def _check(
         )
 
 
-def _in_words(stop: Stop) -> str:
+def _in_words(rule: str, limit: int, satisfied: Sequence[bool]) -> str:
+    """What ended the smoothing: the rule, or the limit of steps where the rule did not."""
+    if all(satisfied):
+        return rule
+    unfinished = len(satisfied) - sum(satisfied)
+    return (
+        f"the limit of {limit} smoothing steps was reached in {unfinished} of {len(satisfied)} "
+        f"branches before the rule was satisfied ({rule})"
+    )
+
+
+def _rule_in_words(stop: Stop) -> str:
     if stop == "discrepancy":
         return "the energy removed reached the public energy of the noise"
     if stop == "original":

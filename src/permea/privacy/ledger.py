@@ -1,21 +1,52 @@
-"""The account of what a data set has given away: append-only, composed, with a budget.
+"""The account of what a data set has given away: durable, append-only, composed, with a budget.
 
-A budget is checked before anything is computed. Releases of the same data set add up; releases of
-disjoint data sets, named differently, stand side by side (parallel composition), so the account as
-a whole has spent what its most spent data set has.
+A budget is checked and charged in one step, before anything is computed. Releases of the same data
+set add up; releases of disjoint data sets, which a user names apart, stand side by side (parallel
+composition), so the account as a whole has spent what its most spent data set has. Rows that nobody
+named may be anybody's: their releases count against every data set.
+
+The rows of a ledger form a chain of hashes (:mod:`permea.privacy.ledger_chain`) and are kept in
+memory, in an SQLite file or in PostgreSQL (:mod:`permea.privacy.ledger_store`).
 """
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from permea.privacy.composition import Loss, Spent, failure, simple_epsilon, tight_epsilon
+from permea.privacy.certificate import Certificate
+from permea.privacy.fingerprint import fingerprint
+from permea.privacy.ledger_account import Composition, budget_text
+from permea.privacy.ledger_chain import Chain, Header, Row, new_header
+from permea.privacy.ledger_events import (
+    UNNAMED,
+    Balance,
+    Budget,
+    Event,
+    LedgerError,
+    Receipt,
+    TamperedLedgerError,
+    checked_event,
+    clean_name,
+    is_unnamed,
+)
+from permea.privacy.ledger_exchange import export, imported
+from permea.privacy.ledger_store import MemoryStore, Session, Store, store_for
 from permea.privacy.units import Privacy, Unit
 
-SCHEMA = 1
+__all__ = [
+    "Balance",
+    "Budget",
+    "BudgetExceededError",
+    "Event",
+    "Ledger",
+    "LedgerError",
+    "Receipt",
+    "TamperedLedgerError",
+]
+
 _FLOAT_SLACK = 1e-9  # sums of floats may miss a budget by rounding; not by more
 
 
@@ -26,83 +57,48 @@ class BudgetExceededError(ValueError):
     """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What a data set may give away in total, per unit.
-
-    Examples
-    --------
-    >>> Budget(epsilon=3, delta=1e-5, unit="entry")
-    Budget(epsilon=3.0 per entry, delta=1e-05 per entry)
-    """
-
-    epsilon: float
-    delta: float = 0.0
-    unit: Unit = "entry"
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0 and 0 <= self.delta < 1):
-            raise ValueError(
-                f"A budget needs a positive epsilon and a delta in [0, 1), per {self.unit}."
-            )
-        if self.unit not in ("entry", "record"):
-            raise ValueError("The unit of a budget is 'entry' or 'record'.")
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "delta", float(self.delta))
-
-    def __repr__(self) -> str:
-        each = f"per {self.unit}"
-        return f"Budget(epsilon={self.epsilon!r} {each}, delta={self.delta!r} {each})"
-
-
-@dataclass(frozen=True)
-class Event:
-    """One release, as it was charged."""
-
-    dataset: str
-    description: str
-    unit: Unit
-    epsilon: float
-    delta: float
-    mechanism: str
-    unit_losses: tuple[Loss, ...]
-    record_losses: tuple[Loss, ...]
-
-    def losses(self, unit: Unit) -> tuple[Loss, ...]:
-        """What the event costs per ``unit``; a promise per record holds per entry as well."""
-        return self.record_losses if unit == "record" else self.unit_losses
-
-    def __str__(self) -> str:
-        return (
-            f"{self.dataset}: ε = {self.epsilon:g} per {self.unit}, "
-            f"δ = {self.delta:g} per {self.unit}, {self.mechanism} ({self.description})"
-        )
-
-
 class Ledger:
     """Append-only account of releases with an optional budget.
 
+    Every event is charged before the rows are read and marked as released after; one that was
+    charged and never released stays charged and says so. The ledger is safe under threads, forks
+    and processes, and finds on opening whether it was tampered with.
+
     Parameters
     ----------
+    where : path, str, Budget or Privacy, optional
+        A path or ``"sqlite:///path"`` keeps the ledger in an SQLite file, which all processes of a
+        machine can charge. ``"postgresql://user@host/database"`` keeps it in PostgreSQL, for an
+        organisation (``pip install 'permea[postgres]'``); ``?ledger=name`` at its end chooses one
+        of several. Without a place, the ledger lives in this process; a budget may stand here then.
+        A ledger that does not exist is created.
     budget : Budget or Privacy, optional
-        What may be spent per data set. Without one, the ledger only keeps account (per entry).
-    composition : {"basic", "tight"}, default="basic"
-        ``"basic"`` adds up ε and δ, which holds whatever made you choose the next release.
-        ``"tight"`` composes privacy loss distributions at the budget's δ, which holds when the
-        parameters of the releases do not depend on earlier results.
+        What may be spent per data set. Without one, the ledger only keeps account (per entry). It
+        is fixed when a ledger is created; an existing one is opened with its own.
+    composition : {"basic", "tight"}, optional
+        ``"basic"``, the default, adds up ε and δ, which holds whatever made you choose the next
+        release. ``"tight"`` composes privacy loss distributions at the budget's δ, which holds when
+        the parameters of the releases do not depend on earlier results.
+    at_least : Certificate or Receipt, optional
+        Evidence that the ledger had an event: one that does not have it was restored from an older
+        copy, or replaced, and is refused.
+    existing : bool, optional
+        True for a ledger that must exist, False for one that must be new. By default it is opened,
+        or created if there is none.
 
     Examples
     --------
     >>> import numpy as np
     >>> from permea.privacy import Privacy, release
     >>> ledger = Ledger(Budget(epsilon=1.5, unit="entry"))
-    >>> once = release(np.zeros((5, 2)), Privacy(epsilon=1, domain=(0, 1)), ledger=ledger)
+    >>> promise = Privacy(epsilon=1, domain=(0, 1))
+    >>> once = release(np.zeros((5, 2)), promise, ledger=ledger, dataset="ward 7")
     >>> print(ledger.remaining)
     ε = 0.5 per entry, δ = 0 per entry
-    >>> release(np.zeros((5, 2)), Privacy(epsilon=1, domain=(0, 1)), ledger=ledger)
+    >>> release(np.zeros((5, 2)), promise, ledger=ledger, dataset="ward 7")
     Traceback (most recent call last):
         ...
-    permea.privacy.ledger.BudgetExceededError: This release would bring the data set 'data' to
+    permea.privacy.ledger.BudgetExceededError: This release would bring the data set 'ward 7' to
     ε = 2 per entry, δ = 0 per entry, beyond the budget of ε = 1.5 per entry, δ = 0 per entry.
     Nothing was computed. Ask for less, or account for rows that were never released under a
     data set name of their own.
@@ -110,19 +106,78 @@ class Ledger:
 
     def __init__(
         self,
-        budget: Budget | Privacy | None = None,
+        where: str | os.PathLike[str] | Budget | Privacy | None = None,
         *,
-        composition: Literal["basic", "tight"] = "basic",
+        budget: Budget | Privacy | None = None,
+        composition: Composition | None = None,
+        at_least: "Certificate | Receipt | None" = None,
+        existing: bool | None = None,
     ) -> None:
-        if composition not in ("basic", "tight"):
+        if isinstance(where, Budget | Privacy):
+            if budget is not None:
+                raise TypeError("The budget is given twice.")
+            where, budget = None, where
+        if composition not in (None, "basic", "tight"):
             raise ValueError("composition must be 'basic' or 'tight'.")
-        if isinstance(budget, Privacy):
-            budget = Budget(epsilon=budget.epsilon, delta=budget.delta, unit=budget.unit)
-        if budget is not None and not isinstance(budget, Budget):
-            raise TypeError("budget must be a Budget, e.g. Budget(epsilon=3, unit='entry').")
-        self._budget, self._composition = budget, composition
-        self._events: tuple[Event, ...] = ()
-        self._sealed = False
+        wanted = _as_budget(budget)
+        self._keep_in(store_for(where))
+        if not existing:
+            self._create(new_header(wanted, composition or "basic"), must_be_new=existing is False)
+        self._open(wanted, composition)
+        if at_least is not None:
+            self.check_against(at_least)
+
+    def _keep_in(self, store: Store, known: tuple[str, int, str] | None = None) -> Self:
+        self._store, self._known = store, known
+        self._chain: Chain | None = None  # read when it is first needed
+        return self
+
+    def _create(self, header: Header, rows: Sequence[Row] = (), *, must_be_new: bool) -> None:
+        is_new = not self._store.exists() and self._store.create(header, rows)
+        if must_be_new and not is_new:
+            raise LedgerError(
+                f"{self.where} exists already. Name a place for a new ledger, so that no two "
+                "accounts are mixed."
+            )
+
+    def _open(self, wanted: Budget | None, composition: Composition | None) -> None:
+        """Follow the whole chain, and check it against what the caller knows."""
+        with self._reading() as chain:
+            has = chain.account
+        if wanted is not None and wanted != has.budget:
+            raise LedgerError(
+                f"The ledger {self.where} was created with {budget_text(has.budget)}; "
+                f"{budget_text(wanted)} was asked for. A budget is fixed when a ledger is "
+                "created: leave it out here, or create another ledger."
+            )
+        if composition not in (None, has.composition):
+            raise LedgerError(
+                f"The ledger {self.where} was created with {has.composition} composition; "
+                f"{composition} was asked for. It is fixed when a ledger is created."
+            )
+
+    @contextmanager
+    def _reading(self) -> Iterator[Chain]:
+        with self._store.transaction(write=False) as session:
+            yield self._followed(session)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Session, Chain]]:
+        with self._store.transaction(write=True) as session:
+            yield session, self._followed(session)
+
+    def _followed(self, session: Session) -> Chain:
+        """Read what was added since the last look, by whichever process."""
+        header = session.header()
+        if self._chain is None:
+            chain = Chain(header, self._store.place)
+            chain.follow(header, session.rows(0))
+            if self._known is not None:
+                self._require(chain, *self._known)
+            self._chain = chain
+        elif (header.number, header.hash) != (self._chain.number, self._chain.hashes[-1]):
+            self._chain.follow(header, session.rows(self._chain.number))
+        return self._chain
 
     def __sklearn_clone__(self) -> Self:
         """A cloned estimator charges the same account: copying money is not allowed."""
@@ -134,215 +189,292 @@ class Ledger:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A ledger in another process can be read there, but not charged."""
-        return {**self.__dict__, "_sealed": True}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process, a stored ledger is opened there; a copy of one in memory is read."""
+        with self._store.transaction(write=False) as session:
+            chain = self._followed(session)
+            if isinstance(self._store, MemoryStore):
+                return _copy_in_another_process, (session.header(), tuple(session.rows(0)))
+        return _open_later, (self._store.address, chain.id, chain.number, chain.hashes[-1])
+
+    @property
+    def where(self) -> str:
+        """Where the ledger is kept, without a password."""
+        return self._store.place
+
+    @property
+    def id(self) -> str:
+        """The random id that the ledger got when it was created."""
+        with self._reading() as chain:
+            return chain.id
 
     @property
     def budget(self) -> Budget | None:
         """What may be spent per data set."""
-        return self._budget
+        with self._reading() as chain:
+            return chain.account.budget
+
+    @property
+    def composition(self) -> Composition:
+        """How events are composed."""
+        with self._reading() as chain:
+            return chain.account.composition
 
     @property
     def unit(self) -> Unit:
         """The unit the account is kept in."""
-        return "entry" if self._budget is None else self._budget.unit
+        with self._reading() as chain:
+            return chain.account.unit
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All releases, in the order they were charged."""
-        return self._events
+        """All charged releases in their order, each with its status."""
+        with self._reading() as chain:
+            return chain.account.events
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the data sets that gave something away."""
-        return tuple(dict.fromkeys(event.dataset for event in self._events))
+        """Names that users gave to data sets that gave something away."""
+        with self._reading() as chain:
+            return chain.account.datasets
+
+    def name_for(self, dataset: str | None, X: Any, y: Any = None) -> str:
+        """Give the name under which a release of ``X`` is charged.
+
+        Parameters
+        ----------
+        dataset : str or None
+            The user's name. Naming two data sets differently claims that they share no person.
+        X : array-like
+            The rows. Without a name they get a keyed fingerprint, ``"rows-…"``, the same for the
+            same rows in any order and dtype.
+        y : ignored
+            The same rows with other labels are the same people.
+
+        Returns
+        -------
+        str
+            A name for :class:`Event`.
+        """
+        if dataset is not None:
+            return clean_name(dataset)
+        with self._reading() as chain:
+            key = chain.key
+        return fingerprint(X, key)
 
     def spend(
         self,
         privacy: Privacy,
         *,
-        dataset: str = "data",
+        dataset: str | None = None,
         description: str = "release",
         n_columns: int | None = None,
-    ) -> Event:
+    ) -> Receipt:
         """Charge a release that keeps ``privacy`` for rows of ``n_columns``, or charge nothing."""
         from permea.privacy.release import plan  # release builds on the ledger
 
         columns = privacy.n_columns if n_columns is None else n_columns
         if columns is None:
             raise ValueError("n_columns is needed to account for a whole record.")
-        return self.charge(plan(privacy, columns).event(str(dataset), str(description)))
+        name = UNNAMED if dataset is None else clean_name(dataset)
+        receipt = self.charge(plan(privacy, columns).event(name, description))
+        self.released(receipt)
+        return receipt
 
-    def charge(self, event: Event) -> Event:
-        """Charge an event that was worked out elsewhere, or raise and charge nothing."""
-        if self._sealed:
-            raise RuntimeError(
-                "This ledger is a copy in another process: what is charged here would be lost. "
-                "Fit in the process that owns the ledger (n_jobs=1, or a threading backend)."
-            )
-        self._check(event)
-        self._events = (*self._events, event)
-        return event
+    def charge(self, event: Event) -> Receipt:
+        """Check the budget and charge an event in one step, or raise and charge nothing.
 
-    def _check(self, event: Event) -> None:
-        if self._budget is None:
+        Parameters
+        ----------
+        event : Event
+            What is to be released. Its rows must not have been looked at.
+
+        Returns
+        -------
+        Receipt
+            For :meth:`released`, once the release is complete, and for the certificate.
+        """
+        event = checked_event(event)
+        with self._writing() as (session, chain):
+            self._check(chain, event)
+            row = chain.charge_row(event)
+            session.append([row])
+        return Receipt(chain.id, row.number, row.hash, event)
+
+    def released(self, receipt: Receipt) -> None:
+        """Mark a charged event as released; a second time changes nothing."""
+        with self._writing() as (session, chain):
+            self._require(chain, receipt.ledger_id, receipt.number, receipt.hash)
+            if chain.account.status(receipt.number) == "charged":
+                session.append([chain.release_row(receipt.number)])
+
+    def _check(self, chain: Chain, event: Event) -> None:
+        account = chain.account
+        if account.budget is None:
             return
-        after = self._composed((*self._of(event.dataset), event))
-        limit = self._budget
+        limit, after = account.budget, account.after(event)
         slack = 1.0 + _FLOAT_SLACK
         if after.epsilon <= limit.epsilon * slack and after.delta <= limit.delta * slack:
             return
+        whose, advice = f"the data set {event.dataset!r}", "under a data set name of their own"
+        if not event.is_named:
+            whose = "rows without a name, which count against every data set,"
+            advice = "under a data set name (dataset=…)"
         raise BudgetExceededError(
-            f"This release would bring the data set {event.dataset!r} to "
-            f"{_text(after, self.unit)}, beyond the budget of "
-            f"{_text(Spent(limit.epsilon, limit.delta), self.unit)}. Nothing was computed. Ask for "
-            "less, or account for rows that were never released under a data set name of their own."
+            f"This release would bring {whose} to {Balance(*after, account.unit)}, beyond the "
+            f"budget of {Balance(limit.epsilon, limit.delta, account.unit)}. Nothing was computed. "
+            f"Ask for less, or account for rows that were never released {advice}."
         )
 
-    def _of(self, dataset: str) -> tuple[Event, ...]:
-        return tuple(event for event in self._events if event.dataset == dataset)
+    def check_against(self, evidence: "Certificate | Receipt") -> None:
+        """Refuse a ledger that does not have an event which a certificate or a receipt names.
 
-    def _composed(self, events: tuple[Event, ...]) -> Spent:
-        """Basic or tight composition of events on the same rows, in the account's unit."""
-        losses = [loss for event in events for loss in event.losses(self.unit)]
-        basic = self._basic(events)
-        if self._composition == "basic" or self._budget is None or not losses:
-            return basic
-        delta = max(self._budget.delta, failure(losses))
-        tight = tight_epsilon(losses, delta)
-        fits = basic.delta <= self._budget.delta and basic.epsilon <= tight
-        return basic if fits else Spent(tight, delta)
+        A ledger that was restored from an older copy, or written anew from its beginning, holds
+        together by itself. Whoever kept a later certificate finds it.
 
-    def _basic(self, events: tuple[Event, ...]) -> Spent:
-        """Add up what each event promised per unit of the account."""
-        total_epsilon, total_delta = [], []
-        for event in events:
-            if event.unit == self.unit or event.unit == "record":
-                total_epsilon.append(event.epsilon)
-                total_delta.append(event.delta)
-                continue
-            own = event.losses(self.unit)
-            if math.isinf(simple_epsilon(own)):  # Gaussian: take its promise at the entries' δ
-                total_delta.append(event.delta)
-                total_epsilon.append(tight_epsilon(own, event.delta))
-            else:
-                total_epsilon.append(simple_epsilon(own))
-                total_delta.append(failure(own))
-        return Spent(math.fsum(total_epsilon), min(1.0, math.fsum(total_delta)))
+        Parameters
+        ----------
+        evidence : Certificate or Receipt
+            The last one that is at hand.
+        """
+        if isinstance(evidence, Receipt):
+            found = evidence.ledger_id, evidence.number, evidence.hash
+        else:
+            found = evidence.ledger_id, evidence.ledger_number, evidence.ledger_hash
+        if not found[0]:
+            raise LedgerError("This certificate names no ledger: its release was charged to none.")
+        if not isinstance(found[1], int) or found[1] < 1:
+            raise LedgerError("This certificate names no event of a ledger.")
+        with self._reading() as chain:
+            self._require(chain, *found)
 
-    def spent_on(self, dataset: str) -> "Balance":
-        """What one data set has spent."""
-        return Balance(*self._composed(self._of(dataset)), self.unit)
+    def _require(self, chain: Chain, ledger_id: str, number: int, digest: str) -> None:
+        if ledger_id != chain.id:
+            raise TamperedLedgerError(
+                f"The ledger {self.where} is not the one that paid: either it was replaced, or the "
+                "certificate or receipt belongs to another ledger."
+            )
+        if number > chain.number:
+            raise chain.tampered(
+                f"it ends with entry {chain.number}, and entry {number} was already paid from it: "
+                "an older copy was restored"
+            )
+        if chain.hashes[number] != digest:
+            raise chain.tampered(f"entry {number} is not the one that was written")
+
+    def spent_on(self, dataset: str | None) -> Balance:
+        """What one data set has spent, everything that was released without a name included."""
+        name = _account_name(dataset)
+        with self._reading() as chain:
+            return Balance(*chain.account.spent_on(name), chain.account.unit)
 
     @property
-    def spent(self) -> "Balance":
+    def spent(self) -> Balance:
         """What the most spent data set has spent: disjoint data sets do not add up."""
-        balances = [self.spent_on(name) for name in self.datasets]
-        if not balances:
-            return Balance(0.0, 0.0, self.unit)
-        epsilon = max(balance.epsilon for balance in balances)
-        return Balance(epsilon, max(balance.delta for balance in balances), self.unit)
+        with self._reading() as chain:
+            return Balance(*chain.account.spent(), chain.account.unit)
 
-    def remaining_for(self, dataset: str) -> "Balance":
+    def remaining_for(self, dataset: str | None) -> Balance:
         """What one data set may still spend (infinite without a budget)."""
-        if self._budget is None:
-            return Balance(math.inf, 1.0, self.unit)
-        spent = self.spent_on(dataset)
-        epsilon = max(0.0, self._budget.epsilon - spent.epsilon)
-        return Balance(epsilon, max(0.0, self._budget.delta - spent.delta), self.unit)
+        name = _account_name(dataset)
+        with self._reading() as chain:
+            return chain.account.remaining(chain.account.spent_on(name))
 
     @property
-    def remaining(self) -> "Balance":
+    def remaining(self) -> Balance:
         """What the most spent data set may still spend (infinite without a budget)."""
-        if self._budget is None:
-            return Balance(math.inf, 1.0, self.unit)
-        spent, limit = self.spent, self._budget
-        return Balance(
-            max(0.0, limit.epsilon - spent.epsilon), max(0.0, limit.delta - spent.delta), self.unit
-        )
+        with self._reading() as chain:
+            return chain.account.remaining(chain.account.spent())
 
-    def summary(self, dataset: str) -> str:
-        """One line for a certificate."""
-        count = len(self._of(dataset))
-        times = "1 release" if count == 1 else f"{count} releases"
-        text = f"data set {dataset!r}: {times}, {self.spent_on(dataset)} in total"
-        if self._budget is None:
-            return text
-        limit = Spent(self._budget.epsilon, self._budget.delta)
-        return f"{text}, of a budget of {_text(limit, self.unit)}"
+    def summary(self, dataset: str | None) -> str:
+        """One line for a certificate; a fingerprint is not shown."""
+        name = _account_name(dataset)
+        with self._reading() as chain:
+            return chain.account.summary(name)
 
     def __len__(self) -> int:
-        return len(self._events)
+        with self._reading() as chain:
+            return len(chain.account)
+
+    def __bool__(self) -> bool:
+        return True  # an empty ledger is a ledger
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.where}>"
 
     def __str__(self) -> str:
-        head = f"Ledger ({self._composition} composition): spent {self.spent}"
-        if self._budget is not None:
-            head += f", remaining {self.remaining}"
-        return "\n".join([head, *(f"  {event}" for event in self._events)])
+        with self._reading() as chain:
+            return str(chain.account)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "schema": SCHEMA,
-            "budget": None if self._budget is None else asdict(self._budget),
-            "composition": self._composition,
-            "events": [asdict(event) for event in self._events],
-        }
+        """Plain values for JSON, to hand on: without the key, and without fingerprints."""
+        with self._reading() as chain:
+            return export(chain)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from :meth:`to_dict`."""
-        if values.get("schema") != SCHEMA:
-            raise ValueError("Not a ledger of this version of permea (schema 1 was expected).")
-        budget = values["budget"]
-        made = cls(None if budget is None else Budget(**budget), composition=values["composition"])
-        made._events = tuple(_event(event) for event in values["events"])
+    def from_dict(
+        cls, values: Mapping[str, Any], where: str | os.PathLike[str] | None = None
+    ) -> Self:
+        """Begin a new ledger with the events of :meth:`to_dict`, or of a ledger of version 0.1.
+
+        Every event is checked before anything is created. The new ledger has an id of its own; the
+        old one must not be charged any more.
+
+        Parameters
+        ----------
+        values : mapping
+        where : path or str, optional
+            Place of the new ledger, which must not exist.
+        """
+        header, rows = imported(values)
+        made = cls.__new__(cls)._keep_in(store_for(where))
+        made._create(header, rows, must_be_new=True)
+        made._open(None, None)
         return made
 
-    def save(self, path: str | Path) -> None:
-        """Write the account as JSON; it holds no data, only what was promised about them."""
-        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-        partial = Path(f"{path}.part")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)  # whole or not at all
-
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read an account, to go on with it."""
+    def import_json(
+        cls, path: str | os.PathLike[str], where: str | os.PathLike[str] | None = None
+    ) -> Self:
+        """Read a ledger of version 0.1, or an export, into a new ledger.
+
+        Parameters
+        ----------
+        path : path
+            The JSON file. In version 0.1 rows without a name were called "data", "source" or
+            "federation"; they count as rows without a name.
+        where : path or str, optional
+            Place of the new ledger, which must not exist.
+        """
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not a ledger: no valid JSON.") from error
+        except OSError as error:
+            raise LedgerError(f"{path} cannot be read: {error.strerror}.") from None
+        except ValueError:
+            raise LedgerError(f"{path} is not a ledger: no valid JSON.") from None
         if not isinstance(values, dict):
-            raise ValueError(f"{path} is not a ledger.")
-        return cls.from_dict(values)
+            raise LedgerError(f"{path} is not a ledger.")
+        return cls.from_dict(values, where)
 
 
-@dataclass(frozen=True)
-class Balance:
-    """An (ε,δ) with its unit.
-
-    Examples
-    --------
-    >>> print(Balance(0.5, 0.0, "entry"))
-    ε = 0.5 per entry, δ = 0 per entry
-    """
-
-    epsilon: float
-    delta: float
-    unit: Unit
-
-    def __str__(self) -> str:
-        return _text(Spent(self.epsilon, self.delta), self.unit)
+def _copy_in_another_process(header: Header, rows: tuple[Row, ...]) -> Ledger:
+    return Ledger.__new__(Ledger)._keep_in(MemoryStore(header, rows, is_copy=True))
 
 
-def _text(spent: Spent, unit: Unit) -> str:
-    return f"ε = {spent.epsilon:.6g} per {unit}, δ = {spent.delta:.3g} per {unit}"
+def _open_later(where: str, ledger_id: str, number: int, digest: str) -> Ledger:
+    """Open a ledger when it is first used, and check then that it is still the same."""
+    return Ledger.__new__(Ledger)._keep_in(store_for(where), (ledger_id, number, digest))
 
 
-def _event(values: Mapping[str, Any]) -> Event:
-    plain = dict(values)
-    for name in ("unit_losses", "record_losses"):
-        plain[name] = tuple(Loss(*loss) for loss in plain[name])
-    return Event(**plain)
+def _as_budget(budget: object) -> Budget | None:
+    if isinstance(budget, Privacy):
+        return Budget(epsilon=budget.epsilon, delta=budget.delta, unit=budget.unit)
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError("budget must be a Budget, e.g. Budget(epsilon=3, unit='entry').")
+    return budget
+
+
+def _account_name(dataset: str | None) -> str:
+    if dataset is None or (isinstance(dataset, str) and is_unnamed(dataset)):
+        return UNNAMED
+    return clean_name(dataset)

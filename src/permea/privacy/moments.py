@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from permea.models.moments import Moments
-from permea.privacy.bits import BitSource, RandomState, bit_source
+from permea.models.rowwise import shrink_rows
+from permea.privacy.bits import BitSource, RandomState, bit_source, this_process
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, tight_epsilon
 from permea.privacy.ledger import Event, Ledger
 from permea.privacy.noise import gaussian_mu, grid_slack
+from permea.privacy.payment import pay
 from permea.privacy.sampling import Integers, discrete_gaussian
 from permea.privacy.units import Privacy
 
@@ -280,21 +282,18 @@ class FeatureSums:
 def to_steps(rows: Floats, norm: float, steps: int) -> NDArray[np.float64]:
     """Shrink rows to ``norm`` and round them towards zero, to whole steps of ``norm / steps``.
 
-    What the proof uses is checked on the whole numbers themselves: no row is longer than
-    ``steps``.
+    What the proof uses: the whole numbers of a row are a function of that row alone, and their
+    norm is at most ``steps``. NaN and infinity have no whole number and are refused.
 
     Examples
     --------
     >>> import numpy as np
-    >>> to_steps(np.array([[3.0, 4.0], [0.3, 0.0]]), 1.0, 100).tolist()
-    [[59.0, 79.0], [30.0, 0.0]]
+    >>> to_steps(np.array([[3.0, 4.0], [0.3, 0.0], [1e306, 0.0]]), 1.0, 100).tolist()
+    [[59.0, 79.0], [30.0, 0.0], [99.0, 0.0]]
     """
-    scaled = np.asarray(rows, dtype=np.float64) * (steps / norm)
-    for _ in range(2):
-        lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
-        np.multiply(scaled, np.minimum(1.0, _SHRINK * steps / np.maximum(lengths, 1.0)), scaled)
-        np.trunc(scaled, out=scaled)
-    return scaled
+    whole = shrink_rows(rows, _SHRINK * norm)
+    whole *= steps / norm
+    return np.trunc(whole, out=whole)
 
 
 def sum_features(features: Floats, plan: MomentPlan) -> FeatureSums:
@@ -333,6 +332,8 @@ def _outputs_in_steps(
         if not np.all((indicators == 0) | (indicators == 1)) or np.any(indicators.sum(1) != 1):
             raise ValueError("Class indicators must hold a single 1 in every row.")
         return indicators * ROW_STEPS, indicators * SQUARE_STEPS
+    if not np.all(np.isfinite(Y)):
+        raise ValueError("Outputs with NaN or infinity cannot be summed; leave out their rows.")
     box = 1.0 / math.sqrt(Y.shape[1] - 1)  # every output by itself, so that the norm is at most 1
     y = np.trunc(np.clip(np.asarray(Y[:, 1:], np.float64), -box, box) * ROW_STEPS * _SHRINK)
     one = np.full((len(y), 1), float(ROW_STEPS))
@@ -360,8 +361,12 @@ class MomentWall:
         certificate says "not private: seeded".
     ledger : Ledger, optional
         Charged with one event when this object is made, before anything is computed.
-    dataset, description : str
+    dataset : str, optional
+        Name of the rows in the ledger. Rows without a name count against every data set.
+    description : str
         For the ledger.
+    rows : array-like, optional
+        The rows, for the ledger's fingerprint of rows without a name.
 
     Examples
     --------
@@ -382,19 +387,30 @@ class MomentWall:
         *,
         random_state: RandomState = None,
         ledger: Ledger | None = None,
-        dataset: str = "data",
+        dataset: str | None = None,
         description: str = "noised moments",
+        rows: Any = None,
     ) -> None:
-        self.plan, self._summary = plan, ""
-        if ledger is not None:
-            ledger.charge(plan.event(dataset, description))
-            self._summary = ledger.summary(dataset)
+        self.plan = plan
+        self._payment = pay(ledger, plan.event, dataset, description, rows)
+        self._process = this_process()
         self._source = bit_source(random_state)
         self._mean: NDArray[np.float64] | None = None
         self._done = False
 
+    def _check_process(self) -> None:
+        """A fork would release each stage once more for the same charge."""
+        if self._process != this_process():
+            raise RuntimeError(
+                "This release was paid for by another process; fit anew in this one."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("A release that was paid for once cannot be copied.")
+
     def noise_mean(self, sums: FeatureSums) -> NDArray[np.float64]:
         """The noised mean of the features."""
+        self._check_process()
         if self._mean is not None:
             raise RuntimeError("The mean has passed the wall already; it was paid for once.")
         _check_rows(sums.n_rows, self.plan)
@@ -404,14 +420,15 @@ class MomentWall:
 
     def noise_moments(self, sums: MomentSums) -> NoisedMoments:
         """The noised moments of rows about the noised mean."""
+        self._check_process()
         if self._mean is None or self._done:
             raise RuntimeError("First the mean, then the moments, each once.")
         self._done = True
         _check_rows(sums.n_rows, self.plan)
         noised = add_noise(sums, moment_noise(self.plan, self._source), self.plan)
         moments = moments_from_steps(noised, self.plan)
-        certificate = certify(self.plan, moments, self._source.seeded, self._summary)
-        return NoisedMoments(moments, self._mean, certificate)
+        certificate = certify(self.plan, moments, self._source.seeded)
+        return NoisedMoments(moments, self._mean, self._payment.certify(certificate))
 
 
 def _check_rows(n_rows: int, plan: MomentPlan) -> None:
@@ -540,11 +557,15 @@ def moments_from_steps(noised: MomentSums, plan: MomentPlan) -> Moments:
     )  # fmt: skip
 
 
-def certify(plan: MomentPlan, moments: Moments, seeded: bool, summary: str) -> Certificate:
+def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
     """The certificate of a release of moments; the neighbour relation is part of it."""
     privacy = plan.privacy
     kept = NOT_PROTECTED[1:] if plan.neighbours == "replace" else NOT_PROTECTED[2:]
-    labels = "the set of class labels" if plan.outputs == "classes" else "the range of the outputs"
+    labels = (
+        "the set of class labels, which is declared and not read from the rows"
+        if plan.outputs == "classes"
+        else "the range of the outputs, which is declared"
+    )
     scales = ", ".join(f"{s:.4g}" for s in plan.scales[2:])
     replace_epsilon = tight_epsilon([plan.replace_loss], privacy.delta)
     certificate = Certificate(
@@ -559,8 +580,8 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool, summary: str) -> C
         record_delta=privacy.delta,
         simple_record_epsilon=privacy.epsilon,
         simple_record_delta=privacy.delta,
-        ledger=summary,
         not_protected=(labels, *kept),
+        classes="declared" if plan.outputs == "classes" else "",
         neighbours=RELATIONS[plan.neighbours],
         released=f"moments of {plan.n_features} features, clipped to the radius {plan.radius:g} "
         "about their noised mean; no rows",

@@ -5,7 +5,7 @@ promised. What comes out may be used by anybody for anything; what went in is no
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from permea.privacy.noise import (
     grid_sigma,
     grid_slack,
 )
+from permea.privacy.payment import Payment, pay, table_shape
 from permea.privacy.sampling import CHUNK, Integers, discrete_gaussian
 from permea.privacy.units import Privacy
 
@@ -87,9 +88,12 @@ class Plan:
         """Clip rows to the domain, shrink them to the norm, and round to whole grid steps.
 
         Whatever the rounding of the doubles, the result lies between 0 and ``ceiling`` (or within
-        the norm), which is all that the proof uses.
+        the norm), which is all that the proof uses. NaN has no whole number and is refused;
+        infinity is clipped like every other value.
         """
         p = self.grid.size
+        if np.isnan(rows).any():
+            raise ValueError("The data contain NaN, which has no place on the grid.")
         rows = np.clip(rows, self.privacy.lows(p), self.privacy.highs(p))
         scaled = (rows - self.origin) / self.grid
         if self.privacy.clip_norm is None:
@@ -220,7 +224,7 @@ def release(
     *,
     random_state: RandomState = None,
     ledger: Ledger | None = None,
-    dataset: str = "data",
+    dataset: str | None = None,
     n_classes: int | None = None,
     description: str = "release of a data matrix",
 ) -> Release:
@@ -240,9 +244,11 @@ def release(
         ``None`` draws from a cryptographic generator. Anything else is repeatable, and the
         certificate says "not private: seeded".
     ledger : Ledger, optional
-        Charged before anything is computed; raises when the budget does not allow the release.
-    dataset : str
-        Name of the data set in the ledger: releases of the same rows add up.
+        Charged before the values are read; raises when the budget does not allow the release.
+        What is wrong with the values is told after the charge, and the charge stays.
+    dataset : str, optional
+        Name of the data set in the ledger: releases of the same rows add up. Rows without a name
+        count against every data set of the ledger.
     n_classes : int, optional
         Number of classes whose labels are kept beside the data, for the certificate.
     description : str
@@ -261,13 +267,40 @@ def release(
     >>> out.data.shape, out.data.dtype, out.certificate.is_private
     ((100, 3), dtype('float32'), True)
     """
-    rows = _check_rows(X)
-    work = plan(privacy, rows.shape[1])
-    summary = _charge(ledger, work.event(dataset, description))
-    source = bit_source(random_state)
-    data = _noised(rows, work, source)
-    certificate = _certify(work, rows.shape, source.seeded, n_classes, summary)
-    return Release(data, certificate)
+    paid = pay_for_rows(X, privacy, ledger=ledger, dataset=dataset, description=description)
+    return paid.release(X, random_state=random_state, n_classes=n_classes)
+
+
+@dataclass(frozen=True)
+class PaidRelease:
+    """A planned release of rows that the ledger was charged for; the rows come after that."""
+
+    plan: Plan
+    payment: Payment
+
+    def release(
+        self, X: ArrayLike, *, random_state: RandomState = None, n_classes: int | None = None
+    ) -> Release:
+        """Noise the rows, once."""
+        self.payment.use()
+        rows = _check_values(X)
+        source = bit_source(random_state)
+        data = _noised(rows, self.plan, source)
+        certificate = _certify(self.plan, rows.shape, source.seeded, n_classes)
+        return Release(data, self.payment.certify(certificate))
+
+
+def pay_for_rows(
+    X: Any,
+    privacy: Privacy,
+    *,
+    ledger: Ledger | None = None,
+    dataset: str | None = None,
+    description: str = "release of a data matrix",
+) -> PaidRelease:
+    """Plan a release of rows from their public shape, and charge the ledger for it."""
+    work = plan(privacy, table_shape(X)[1])
+    return PaidRelease(work, pay(ledger, work.event, dataset, description, X))
 
 
 def release_pair(
@@ -278,7 +311,7 @@ def release_pair(
     *,
     random_state: RandomState = None,
     ledger: Ledger | None = None,
-    dataset: str = "data",
+    dataset: str | None = None,
 ) -> PairRelease:
     """Give private versions of inputs and outputs, each with its own bounds (002 Def. 1-3).
 
@@ -298,28 +331,31 @@ def release_pair(
     """
     if inputs.unit != outputs.unit:
         raise ValueError("Inputs and outputs must be protected per the same unit.")
-    left, right = _check_rows(X), _check_rows(Y)
-    if left.shape[0] != right.shape[0]:
+    shapes = table_shape(X), table_shape(Y)
+    if shapes[0][0] != shapes[1][0]:
         raise ValueError("Inputs and outputs must have the same number of rows.")
-    plans = plan(inputs, left.shape[1]), plan(outputs, right.shape[1])
+    plans = plan(inputs, shapes[0][1]), plan(outputs, shapes[1][1])
     record = plans[0].record_losses + plans[1].record_losses
-    event = _pair_event(inputs, outputs, record, dataset)
-    summary = _charge(ledger, event)
+
+    def event(name: str, description: str) -> Event:
+        return _pair_event(inputs, outputs, record, name, description)
+
+    payment = pay(ledger, event, dataset, "release of (inputs, outputs)", X)
     source = bit_source(random_state)
     made = []
-    for rows, work in zip((left, right), plans, strict=True):
-        certificate = _certify(work, rows.shape, source.seeded, None, summary, record)
+    for rows, work in zip((_check_values(X), _check_values(Y)), plans, strict=True):
+        certificate = _certify(work, rows.shape, source.seeded, None, record)
         made.append(Release(_noised(rows, work, source), certificate))
-    return PairRelease(*made)
+    both = (replace(part, certificate=payment.certify(part.certificate)) for part in made)
+    return PairRelease(*both)
 
 
-def _check_rows(X: ArrayLike) -> NDArray[Any]:
+def _check_values(X: ArrayLike) -> NDArray[Any]:
+    """Read the rows, after the charge: the errors say what is wrong, never where or how often."""
     rows = np.asarray(X)
-    if rows.ndim != 2 or rows.size == 0:
-        raise ValueError("The data must be a matrix with at least one row and one column.")
     if rows.dtype.kind not in "fiub":
         raise TypeError(
-            f"The data must be numbers, got {rows.dtype}. Encode or drop other columns first."
+            "The data must be numbers in every column. Encode or drop other columns first."
         )
     if rows.dtype.kind == "f" and not np.all(np.isfinite(rows)):
         raise ValueError(
@@ -329,22 +365,15 @@ def _check_rows(X: ArrayLike) -> NDArray[Any]:
     return rows
 
 
-def _charge(ledger: Ledger | None, event: Event) -> str:
-    """Write the release down before it happens; say what the data set has spent."""
-    if ledger is None:
-        return ""
-    ledger.charge(event)
-    return ledger.summary(event.dataset)
-
-
-def _pair_event(inputs: Privacy, outputs: Privacy, record: tuple[Loss, ...], dataset: str) -> Event:
+def _pair_event(
+    inputs: Privacy, outputs: Privacy, record: tuple[Loss, ...], dataset: str, text: str
+) -> Event:
     """Per entry the larger of two promises holds (002 Def. 2), per record they add up."""
     combine = max if inputs.unit == "entry" else sum
     epsilon = float(combine((inputs.epsilon, outputs.epsilon)))
     delta = float(combine((inputs.delta, outputs.delta)))
     names = " and ".join(dict.fromkeys((inputs.mechanism, outputs.mechanism)))
     unit = (Loss("pure", epsilon, 1, delta),)
-    text = "release of (inputs, outputs)"
     return Event(dataset, text, inputs.unit, epsilon, delta, names, unit, record)
 
 
@@ -379,7 +408,6 @@ def _certify(
     shape: tuple[int, ...],
     seeded: bool,
     n_classes: int | None,
-    summary: str,
     record_losses: tuple[Loss, ...] | None = None,
 ) -> Certificate:
     losses = work.record_losses if record_losses is None else record_losses
@@ -398,7 +426,8 @@ def _certify(
         exposed_entries=float(shape[0] * shape[1] * point_mass),
         record_epsilon=float(spent.epsilon), record_delta=float(spent.delta),
         simple_record_epsilon=float(simple[0]), simple_record_delta=float(simple[1]),
-        n_classes=n_classes, ledger=summary, not_protected=NOT_PROTECTED,
+        n_classes=n_classes, not_protected=NOT_PROTECTED,
+        classes="" if n_classes is None else "read from the data",
     )  # fmt: skip
 
 

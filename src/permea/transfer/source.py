@@ -15,7 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from permea.compose import KAHMClassifier, ReconstructionClassifier
 from permea.compose.wall import default_branch_size
 from permea.models.base import Array
-from permea.privacy import Certificate, Ledger, Privacy, release
+from permea.privacy import Certificate, Ledger, Privacy
+from permea.privacy.payment import read_after_charge
+from permea.privacy.release import PaidRelease, pay_for_rows
 from permea.privacy.strength import noise_variance
 from permea.transfer.alignment import principal_directions
 from permea.transfer.mixture import fit_mixtures
@@ -41,9 +43,9 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     moments_limit : int, default=1024
         Second moments are kept for at most this many features (they take C·p² numbers).
     ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are touched.
-    dataset : str, default="source"
-        Name of the data in the ledger.
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
     n_jobs : int, default=None
         Workers, as joblib counts them, for a classifier that does not say.
     random_state : int, RandomState instance or None, default=None
@@ -93,7 +95,7 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "classifier": [ReconstructionClassifier, None],
         "moments_limit": [Interval(Integral, 0, None, closed="left")],
         "ledger": [Ledger, None],
-        "dataset": [str],
+        "dataset": [str, None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
     }
@@ -105,7 +107,7 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier: Any = None,
         moments_limit: int = 1024,
         ledger: Ledger | None = None,
-        dataset: str = "source",
+        dataset: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -133,13 +135,13 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             This artefact, fitted.
         """
         self._validate_params()
-        rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        paid = self._pay(X)
+        rows, targets = self._read(X, y)
         classifier = self._unfitted(rows.shape[1])
-        check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
         if len(classes) < 2 and not classifier.allow_single_class:
             raise ValueError("SourceModel got one class only. Give rows of at least two classes.")
-        data, certificate = self._through_the_wall(rows, len(classes))
+        data, certificate = self._through_the_wall(rows, len(classes), paid)
         del X, rows  # from here on there is only what came through the wall
         self._learn(data, labels, len(classes))
         self.classifier_ = _certified(classifier.fit(data, classes[labels]), certificate)
@@ -172,21 +174,34 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return 0
         return int(check_random_state(self.random_state).randint(2**31 - 100))
 
-    def _through_the_wall(self, rows: Array, n_classes: int) -> tuple[Array, Certificate | None]:
+    def _pay(self, X: Any) -> PaidRelease | None:
+        """Charge the release before any value is read; nothing to pay without privacy."""
+        if self.privacy is None:
+            return None
+        text = "source of a transfer"
+        return pay_for_rows(
+            X, self.privacy, ledger=self.ledger, dataset=self.dataset, description=text
+        )
+
+    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
+        """Rows and labels, checked; with privacy this is done after the charge."""
+
+        def read() -> tuple[Array, NDArray[Any]]:
+            rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
+            check_classification_targets(targets)
+            return rows, targets
+
+        return read() if self.privacy is None else read_after_charge(read)
+
+    def _through_the_wall(
+        self, rows: Array, n_classes: int, paid: PaidRelease | None
+    ) -> tuple[Array, Certificate | None]:
         """Noised rows and their certificate; the rows themselves without privacy."""
         self.noise_ = np.zeros(rows.shape[1])
-        if self.privacy is None:
+        if self.privacy is None or paid is None:
             return rows, None
         seeded = None if self.random_state is None else check_random_state(self.random_state)
-        released = release(
-            rows,
-            self.privacy,
-            random_state=seeded,
-            ledger=self.ledger,
-            dataset=self.dataset,
-            n_classes=n_classes,
-            description="source of a transfer",
-        )
+        released = paid.release(rows, random_state=seeded, n_classes=n_classes)
         self.noise_ = noise_variance(self.privacy, rows.shape[1])
         step = "classifier, directions, centres and moments were learned from the noised rows"
         return released.data, released.certificate.add_step(step)

@@ -1,0 +1,106 @@
+"""Files that appear whole or not at all, and never through somebody else's link."""
+
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+_UMASK_LOCK = threading.Lock()
+
+
+def write_atomically(
+    path: str | os.PathLike[str],
+    data: bytes | Iterable[bytes | memoryview],
+    *,
+    private: bool = False,
+) -> Path:
+    """Write a file through a fresh private temporary beside it, then rename.
+
+    The temporary has a random name, is created by this call alone and can be read by its owner
+    alone. It is brought to the disk before it takes the name, so a reader sees the old content or
+    the new one, also after a crash. A symbolic link at the destination is replaced, and the file
+    that it points to is not touched.
+
+    Parameters
+    ----------
+    path : path
+        Where the file goes. Its folder must exist.
+    data : bytes, or iterable of bytes
+        The content, in pieces if it is long.
+    private : bool, default=False
+        Whether only the owner may read the file (mode 0600). Otherwise it gets the mode of the
+        regular file that it replaces, or what the umask gives to a new one.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    OSError
+        When the folder does not exist, is not writable or is full, or when the destination is a
+        folder, a device or a pipe. Nothing is left behind, and an older file is as before.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = write_atomically(Path(folder, "out.txt"), b"done", private=True)
+    ...     file.read_bytes(), oct(file.stat().st_mode & 0o777), len(os.listdir(folder))
+    (b'done', '0o600', 1)
+    """
+    path = Path(path)
+    mode = _mode_for(path, private)
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name[:60]}.")
+    try:
+        with os.fdopen(handle, "wb") as sink:
+            for piece in (data,) if isinstance(data, bytes) else data:
+                sink.write(piece)
+            sink.flush()
+            os.fchmod(sink.fileno(), mode)
+            os.fsync(sink.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.absolute().parent)
+    return path
+
+
+def _mode_for(path: Path, private: bool) -> int:
+    """Permission bits of the new file; refuses destinations that a rename must not replace."""
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        there = None
+    if there is not None and not (stat.S_ISREG(there.st_mode) or stat.S_ISLNK(there.st_mode)):
+        raise OSError(f"{path} is a folder, a device or a pipe, and no file can take its place.")
+    if private:
+        return 0o600
+    if there is not None and stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid():
+        return stat.S_IMODE(there.st_mode) & 0o777
+    return 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    """The umask of this process, which can only be read by setting it."""
+    with _UMASK_LOCK:
+        umask = os.umask(0o077)  # what other threads create meanwhile is private, not open
+        os.umask(umask)
+    return umask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name to the disk as well, where the file system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

@@ -1,0 +1,256 @@
+"""A ledger in PostgreSQL: one account for all machines of an organisation.
+
+The tables ``permea.ledgers`` and ``permea.events`` hold any number of ledgers by name. A process
+that charges one holds the lock of its row in ``permea.ledgers`` until the charge is committed.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from permea.privacy.ledger_chain import Header, Row
+from permea.privacy.ledger_events import LedgerError
+from permea.privacy.ledger_store import BUSY_SECONDS, Store
+
+if TYPE_CHECKING:
+    import psycopg
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CREATION_LOCK = 0x7065726D6561  # "permea": one process at a time creates the tables
+_CONNECT_SECONDS = 30
+_TABLES = """
+CREATE SCHEMA IF NOT EXISTS permea;
+CREATE TABLE permea.ledgers (
+  name TEXT PRIMARY KEY,
+  genesis TEXT NOT NULL,
+  key BYTEA NOT NULL,
+  number BIGINT NOT NULL,
+  hash TEXT NOT NULL
+);
+CREATE TABLE permea.events (
+  ledger TEXT NOT NULL REFERENCES permea.ledgers (name),
+  number BIGINT NOT NULL,
+  time TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  body TEXT NOT NULL,
+  previous TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  PRIMARY KEY (ledger, number)
+);
+CREATE FUNCTION permea.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN RAISE EXCEPTION 'the events of a ledger are only ever added'; END $$;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON permea.events
+  FOR EACH STATEMENT EXECUTE FUNCTION permea.refuse_change();
+CREATE TRIGGER fixed_genesis BEFORE UPDATE OF name, genesis, key ON permea.ledgers
+  FOR EACH STATEMENT EXECUTE FUNCTION permea.refuse_change();
+CREATE TRIGGER no_end BEFORE DELETE OR TRUNCATE ON permea.ledgers
+  FOR EACH STATEMENT EXECUTE FUNCTION permea.refuse_change();
+"""
+
+
+class PostgresStore(Store):
+    """One ledger of a PostgreSQL database.
+
+    Parameters
+    ----------
+    url : str
+        ``"postgresql://user@host/database"``, with any parameter that libpq knows; ``ledger=name``
+        among them chooses the ledger, ``"default"`` otherwise.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.address = url
+        self._driver = _driver()
+        self._url, self.name, self.place, self._secrets = _split(url)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._left_behind: list[Any] = []
+
+    def after_fork(self) -> None:
+        """Leave the connection to the process that opened it."""
+        self._left_behind.append(self._connection)  # closing it here would close it there
+        self._connection = None
+
+    def exists(self) -> bool:
+        """Tell whether there is a ledger of this name."""
+        with self.lock, self._explained():
+            return _has_ledger(self._connected(), self.name)
+
+    def create(self, header: Header, rows: Sequence[Row] = ()) -> bool:
+        """Begin a ledger, and the tables for all of them, if there is none."""
+        with self.lock, self._explained():
+            connection = self._connected()
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
+                if not _has_tables(connection):
+                    connection.execute(_TABLES)
+                if _has_ledger(connection, self.name):
+                    return False
+                connection.execute(
+                    "INSERT INTO permea.ledgers VALUES (%s, %s, %s, %s, %s)", (self.name, *header)
+                )
+                _insert(connection, self.name, rows)
+        return True
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator["_PostgresSession"]:
+        """Read one state of the ledger, or lock it, check and charge."""
+        with self.lock, self._explained():
+            connection = self._connected()
+            with connection.transaction():
+                connection.execute(_WRITE if write else _READ)
+                header = _header(connection, self.name, write)
+                yield _PostgresSession(connection, self.name, header, self.place)
+
+    def _connected(self) -> "psycopg.Connection[Any]":
+        """Give this process's connection; a broken one is replaced."""
+        if self._connection is not None and not self._connection.closed:
+            try:
+                self._connection.execute("SELECT 1")
+            except self._driver.OperationalError:  # the server was restarted meanwhile
+                self._connection.close()
+            else:
+                return self._connection
+        self._connection = self._driver.connect(
+            self._url,
+            autocommit=True,  # transactions are begun by name
+            prepare_threshold=None,  # works behind a pooler as well
+            connect_timeout=_CONNECT_SECONDS,
+            application_name="permea ledger",
+        )
+        return self._connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.errors.LockNotAvailable:
+            raise LedgerError(
+                f"The ledger {self.place} was in use by another process for more than "
+                f"{BUSY_SECONDS:g} seconds. Nothing was charged; try again."
+            ) from None
+        except self._driver.Error as error:
+            reason = _without(" ".join(str(error).split()), self._secrets)
+            raise LedgerError(
+                f"The ledger {self.place} cannot be used: {reason}. If the connection was lost "
+                "during a charge, the charge may stand; nothing was released for it."
+            ) from None
+
+
+_WRITE = f"SET LOCAL lock_timeout = '{BUSY_SECONDS:g}s'; SET LOCAL synchronous_commit = on"
+_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one state for all queries
+
+
+class _PostgresSession:
+    def __init__(
+        self, connection: "psycopg.Connection[Any]", name: str, header: Header | None, place: str
+    ) -> None:
+        self._connection, self._name = connection, name
+        self._header, self._place = header, place
+
+    def header(self) -> Header:
+        if self._header is None:
+            raise LedgerError(
+                f"There is no ledger {self._place}. Create one with `permea ledger create`, or "
+                "name the right one."
+            )
+        return self._header
+
+    def rows(self, after: int) -> Sequence[Row]:
+        only = "AND number > %s" if after else "AND %s = 0"  # from the start: all there are
+        found = self._connection.execute(
+            "SELECT number, time, kind, body, previous, hash FROM permea.events "
+            f"WHERE ledger = %s {only} ORDER BY number",
+            (self._name, after),
+        )
+        return [Row(*values) for values in found]
+
+    def append(self, rows: Sequence[Row]) -> None:
+        _insert(self._connection, self._name, rows)
+        self._connection.execute(
+            "UPDATE permea.ledgers SET number = %s, hash = %s WHERE name = %s",
+            (rows[-1].number, rows[-1].hash, self._name),
+        )
+
+
+def _header(connection: "psycopg.Connection[Any]", name: str, write: bool) -> Header | None:
+    """Read a ledger's header; to write, wait for its row and keep it."""
+    if not _has_tables(connection):
+        return None
+    found = connection.execute(
+        "SELECT genesis, key, number, hash FROM permea.ledgers WHERE name = %s"
+        + (" FOR UPDATE" if write else ""),
+        (name,),
+    ).fetchone()
+    return None if found is None else Header(found[0], bytes(found[1]), found[2], found[3])
+
+
+def _insert(connection: "psycopg.Connection[Any]", name: str, rows: Sequence[Row]) -> None:
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO permea.events VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            [(name, *row) for row in rows],
+        )
+
+
+def _has_tables(connection: "psycopg.Connection[Any]") -> bool:
+    found = connection.execute("SELECT to_regclass('permea.events') IS NOT NULL").fetchone()
+    return bool(found and found[0])
+
+
+def _has_ledger(connection: "psycopg.Connection[Any]", name: str) -> bool:
+    if not _has_tables(connection):
+        return False
+    question = "SELECT 1 FROM permea.ledgers WHERE name = %s"
+    return connection.execute(question, (name,)).fetchone() is not None
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise ImportError(
+            "A ledger in PostgreSQL needs psycopg: pip install 'permea[postgres]'. A ledger in a "
+            "file needs nothing more: Ledger('ledger.db')."
+        ) from None
+    return psycopg
+
+
+def _split(url: str) -> tuple[str, str, str, tuple[str, ...]]:
+    """Give the URL for libpq, the ledger's name, the URL for people, and the texts to hide.
+
+    Examples
+    --------
+    >>> _split("postgresql://me:pass@host/db?ledger=ward")[:3]
+    ('postgresql://me:pass@host/db', 'ward', 'postgresql://me:***@host/db?ledger=ward')
+    """
+    scheme, _, rest = url.partition("://")
+    address, _, query = rest.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    names = [value for key, value in pairs if key == "ledger"] or ["default"]
+    if len(names) > 1 or not _NAME.fullmatch(names[0]):
+        raise LedgerError(
+            "The name of a ledger (ledger=… in the URL) has letters, digits, '.', '_' and '-', at "
+            "most 63 of them."
+        )
+    user, at, host = address.rpartition("@")
+    login, colon, password = user.partition(":")
+    hidden = {password, unquote(password), *(value for key, value in pairs if "password" in key)}
+    known = [(key, value) for key, value in pairs if key != "ledger"]
+    seen = [(key, "***" if "password" in key else value) for key, value in pairs]
+    return (
+        f"{scheme}://{address}" + ("?" + urlencode(known) if known else ""),
+        names[0],
+        f"{scheme}://{login}{colon and ':***'}{at}{host}"
+        + ("?" + urlencode(seen, safe="*/") if seen else ""),
+        tuple(sorted(hidden - {""}, key=len, reverse=True)),
+    )
+
+
+def _without(text: str, secrets: tuple[str, ...]) -> str:
+    """Hide passwords in a message of the driver."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text

@@ -1,0 +1,223 @@
+"""Nothing about private values is told before the charge, and no label set is read from them."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from permea import (
+    FuzzyClassifier,
+    KAHMClassifier,
+    MembershipClassifier,
+    MomentClassifier,
+    MomentRegressor,
+    SourceModel,
+    fabricate_records,
+)
+from permea.privacy import (
+    Budget,
+    BudgetExceededError,
+    Ledger,
+    Privacy,
+    PrivacyWarning,
+    release,
+    release_pair,
+)
+
+ENTRY = Privacy(epsilon=1, domain=(0, 1))
+RECORD = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+
+
+def rows_and_labels():
+    rng = np.random.default_rng(0)
+    return rng.random((60, 4)), np.arange(60) % 2
+
+
+def by_moments(ledger, X, y):
+    model = MomentClassifier(privacy=RECORD, classes=[0, 1], features="identity", ledger=ledger)
+    return model.fit(X, y)
+
+
+def by_regression(ledger, X, y):
+    model = MomentRegressor(
+        privacy=RECORD, output_domain=(0, 1), features="identity", ledger=ledger
+    )
+    return model.fit(X, y)
+
+
+def by_records(ledger, X, y):
+    return fabricate_records(X, y, privacy=RECORD, classes=[0, 1], ledger=ledger)
+
+
+def by_chunks(ledger, X, y):
+    model = MomentClassifier(privacy=RECORD, classes=[0, 1], features="identity", ledger=ledger)
+    return model.fit_chunks(lambda: iter([(X, y)]))
+
+
+def by_rows(kind):
+    def run(ledger, X, y):
+        return kind(n_components=2, n_layers=1, privacy=ENTRY, ledger=ledger).fit(X, y)
+
+    return run
+
+
+WAYS = {
+    "release": lambda ledger, X, y: release(X, ENTRY, ledger=ledger),
+    "release_pair": lambda ledger, X, y: release_pair(X, X, ENTRY, ENTRY, ledger=ledger),
+    "source": lambda ledger, X, y: SourceModel(privacy=ENTRY, ledger=ledger).fit(X, y),
+    "kahm": by_rows(KAHMClassifier),
+    "membership": by_rows(MembershipClassifier),
+    "fuzzy": by_rows(FuzzyClassifier),
+    "moments": by_moments,
+    "chunks": by_chunks,
+    "regression": by_regression,
+    "records": by_records,
+}
+LABELLED = {"moments", "chunks", "records"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("wrong", ["nan", "infinite", "text"])
+def test_what_is_wrong_with_values_is_told_after_the_charge(way, wrong):
+    X, y = rows_and_labels()
+    if wrong == "text":
+        X = X.astype(object)
+        X[17, 2] = "Jane Smith, 4711 Main Street"
+    else:
+        X[17, 2] = np.nan if wrong == "nan" else np.inf
+    ledger = Ledger(Budget(epsilon=1000, delta=0.1, unit="entry"))
+    with pytest.raises((TypeError, ValueError)) as failed:
+        WAYS[way](ledger, X, y)
+    assert len(ledger) == 1, "the error came before the charge"
+    text = str(failed.value)
+    assert "Smith" not in text
+    assert "17" not in text
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("wrong", ["nan", "nothing", "text"])
+def test_without_budget_bad_and_good_rows_give_the_same_error(way, wrong):
+    """Adjacent tables cannot be told apart when nothing may be spent."""
+    X, y = rows_and_labels()
+    bad = X.astype(object) if wrong == "text" else X.copy()
+    if wrong != "nothing":
+        bad[3, 1] = "?" if wrong == "text" else np.nan
+    foreign = y.copy()
+    foreign[5] = 7
+    texts = set()
+    for rows, labels in ((X, y), (bad, y), (X, foreign)):
+        ledger = Ledger(Budget(epsilon=0.1, delta=1e-6, unit="record"))
+        with pytest.raises(BudgetExceededError) as failed:
+            WAYS[way](ledger, rows, labels)
+        texts.add(str(failed.value))
+        assert len(ledger) == 0
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("way", sorted(LABELLED))
+def test_a_foreign_label_is_told_after_the_charge(way):
+    X, y = rows_and_labels()
+    y = y.copy()
+    y[5] = 4711
+    ledger = Ledger(Budget(epsilon=1000, delta=0.1, unit="record"))
+    with pytest.raises(ValueError, match="declared classes") as failed:
+        WAYS[way](ledger, X, y)
+    assert len(ledger) == 1
+    assert "4711" not in str(failed.value)
+
+
+def test_which_labels_occur_is_not_published():
+    X, y = rows_and_labels()
+    other = y.copy()
+    other[0] = 2
+    declared = MomentClassifier(privacy=RECORD, classes=[0, 1, 2], features="identity")
+    fits = [declared.fit(X, labels).classes_.tolist() for labels in (y, other)]
+    assert fits[0] == fits[1] == [0, 1, 2]
+    assert declared.certificate_.classes == "declared"
+    assert "declared" in dict(declared.certificate_.entries())["class labels"]
+    undeclared = MomentClassifier(privacy=RECORD, features="identity")
+    with pytest.raises(ValueError, match="classes is missing"):
+        undeclared.fit(X, y)
+    with pytest.raises(TypeError, match="classes"):
+        fabricate_records(X, y, privacy=RECORD)
+
+
+def test_row_noise_says_that_its_labels_are_read_from_the_data():
+    X, y = rows_and_labels()
+    clf = KAHMClassifier(n_components=2, n_layers=1, privacy=ENTRY).fit(X, y)
+    assert clf.certificate_.classes == "read from the data"
+    assert any("labels" in text for text in clf.certificate_.not_protected)
+
+
+def test_releases_of_rows_without_a_name_add_up_whoever_makes_them():
+    X, y = rows_and_labels()
+    ledger = Ledger(Budget(epsilon=1.5, unit="entry"))
+    WAYS["source"](ledger, X, y)
+    with pytest.raises(BudgetExceededError):
+        WAYS["kahm"](ledger, X, y)
+    with pytest.raises(BudgetExceededError):  # one row less is not another data set
+        WAYS["release"](ledger, X[1:], y[1:])
+    assert ledger.spent.epsilon == 1
+
+
+def test_the_certificate_names_the_event_that_paid_for_it():
+    X, y = rows_and_labels()
+    ledger = Ledger(Budget(epsilon=50, delta=1e-3, unit="record"))
+    numbers = []
+    for way in ("moments", "kahm", "source"):
+        made = WAYS[way](ledger, X, y)
+        certificate = made.certificate_
+        assert certificate.ledger_id
+        assert certificate.ledger_hash
+        assert "rows-" not in str(certificate)
+        numbers.append(certificate.ledger_number)
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "warned"), [(1, 0.5, True), (21, 1e-5, True), (1, 1e-5, False)]
+)
+def test_a_promise_that_is_kept_and_worthless_is_warned_about(epsilon, delta, warned):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((100, 3)), np.arange(100) % 2
+    privacy = Privacy(epsilon=epsilon, delta=delta, unit="record", domain=(0, 1))
+    model = MomentClassifier(privacy=privacy, classes=[0, 1], features="identity")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    assert any(issubclass(one.category, PrivacyWarning) for one in caught) == warned
+    assert bool(model.certificate_.warnings) == warned
+    assert ("warning" in str(model.certificate_)) == warned
+
+
+def test_what_was_charged_once_is_released_once():
+    from permea.privacy.release import pay_for_rows
+
+    X, _ = rows_and_labels()
+    ledger = Ledger(Budget(epsilon=1, unit="entry"))
+    paid = pay_for_rows(X, ENTRY, ledger=ledger, dataset="ward")
+    paid.release(X)
+    with pytest.raises(RuntimeError, match="paid for once"):
+        paid.release(X)
+    assert [event.status for event in ledger.events] == ["released"]
+
+
+def test_a_fork_between_two_stages_does_not_get_the_second_one_again():
+    import os
+
+    from permea.privacy.moments import MomentWall, plan_moments, sum_features, sum_moments
+
+    plan = plan_moments(RECORD, 2, 2)
+    phi = np.full((4, 2), 0.1)
+    wall = MomentWall(plan)
+    mean = wall.noise_mean(sum_features(phi, plan))
+    sums = sum_moments(phi - mean, np.eye(2)[[0, 1, 0, 1]], plan)
+    child = os.fork()
+    if child == 0:
+        try:
+            wall.noise_moments(sums)
+        except RuntimeError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert wall.noise_moments(sums).certificate.is_private
