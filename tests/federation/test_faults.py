@@ -302,7 +302,8 @@ class TestQueue:
         job = spool.submit(X, asker="me")
         spool.answer_next(Federation(HONEST))
         report = json.loads((tmp_path / "outbox" / f"{job}.json").read_text())
-        assert set(report) == {"who_answered", "partly", "missing", "suspicions", "complete"}
+        known = {"who_answered", "partly", "missing", "suspicions", "complete"}
+        assert set(report) == known | {"private", "verified", "status", "parties"}
         assert not list((tmp_path / "inbox").iterdir())
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from permea import MomentClassifier, MomentRegressor
 from permea.federation import (
+    Agreement,
     Federation,
     FederationError,
     MissingPartiesWarning,
     MomentParty,
     QuorumError,
-    RefusedError,
     SchemaError,
 )
 from permea.federation.encryption import MismatchError
@@ -49,7 +49,10 @@ from permea.privacy.moments import (
     sum_features,
     sum_moments,
 )
+from permea.privacy.signing import SigningKey, TrustedKeys
 
+KEY = SigningKey.generate("committee")
+TRUSTED = TrustedKeys([KEY.public])
 PROMISE = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))
 
 
@@ -126,6 +129,13 @@ def test_drop_outs_within_the_shares_are_borne_and_beyond_them_fail(world):
         add_released([])
     with pytest.raises(ValueError, match="different numbers of parties"):
         aggregate([messages[0], replace(messages[1], needed=2)])
+    with pytest.raises(DropOutError, match="8 of at least 9"):
+        aggregate(messages[:8], least=9)
+    with pytest.raises(DropOutError, match="No party"):
+        aggregate([])
+    for change in ({"agreement": "other"}, {"round_id": "other"}):
+        with pytest.raises(ValueError, match="different agreements or rounds"):
+            aggregate([*messages[:9], replace(messages[9], **change)])
     with pytest.raises(ValueError, match="different lengths"):
         aggregate([replace(m, needed=1, words=m.words[i:]) for i, m in enumerate(messages[:2])])
 
@@ -179,8 +189,30 @@ def wanted(**options):
     return MomentClassifier(**options)
 
 
-def parties_of(X, y, n=10, kind=MomentParty, estimator=wanted, **options):
-    return [kind(f"p{i}", estimator(random_state=i, **options), X[i::n], y[i::n]) for i in range(n)]
+def agreed(estimator, p, n, **terms):
+    """What n parties p0, p1, … agreed on, signed."""
+    names = [f"p{i}" for i in range(n)]
+    return Agreement.of(estimator, p, parties=names, **terms).signed(by=KEY)
+
+
+def party_of(name, estimator, X, y, agreement, kind=MomentParty, ledger=None):
+    ledger = Ledger() if ledger is None else ledger
+    return kind(
+        name, estimator, X, y, agreement=agreement, trusted=TRUSTED, ledger=ledger, dataset=name
+    )
+
+
+def parties_of(X, y, n=10, kind=MomentParty, estimator=wanted, terms=None, **options):
+    targets = y.shape[1] if y.ndim == 2 else 1
+    agreement = agreed(
+        estimator(**options), X.shape[1], n, n_targets=targets, **{"rounds": 3, **(terms or {})}
+    )
+    return [
+        party_of(
+            f"p{i}", estimator(random_state=i, **options), X[i::n], y[i::n], agreement, kind=kind
+        )
+        for i in range(n)
+    ]
 
 
 class Leaving(MomentParty):
@@ -188,15 +220,15 @@ class Leaving(MomentParty):
 
     absent = ()
 
-    def mean_message(self, *args):
+    def mean_message(self, *args, **terms):
         if "mean" in self.absent:
             raise ConnectionError("gone")
-        return super().mean_message(*args)
+        return super().mean_message(*args, **terms)
 
-    def moment_message(self, *args):
+    def moment_message(self, *args, **terms):
         if "moments" in self.absent:
             raise ConnectionError("gone")
-        return super().moment_message(*args)
+        return super().moment_message(*args, **terms)
 
 
 def centralised(X, y, shares, seeds, **options):
@@ -224,7 +256,7 @@ def test_a_federation_of_ten_learns_the_centralised_model(neighbours):
     assert np.array_equal(model.mean_, house.mean_)
     assert np.array_equal(model.moments_.second, house.moments_.second)
     assert np.array_equal(model.moments_.cross, house.moments_.cross)
-    # equal numbers in, equal numbers out: to rounding, as the issue asks, and to the last bit
+    # equal numbers in, equal numbers out, to the last bit
     assert np.array_equal(model.model_.weights, house.model_.weights)
     assert np.array_equal(model.predict(X), house.predict(X))
     assert "shares of the noise" in str(model.certificate_)
@@ -234,15 +266,18 @@ def test_a_federation_of_ten_learns_the_centralised_model(neighbours):
 
 def test_without_seeds_the_certificate_is_private_and_each_ledger_pays_once():
     X, y = rows()
+    agreement = agreed(wanted(), X.shape[1], 4, rounds=5)
     ledgers = [Ledger(Budget(epsilon=1.0, delta=1e-5, unit="record")) for _ in range(4)]
-    parties = [
-        MomentParty(f"p{i}", wanted(ledger=ledger), X[i::4], y[i::4])
-        for i, ledger in enumerate(ledgers)
-    ]
-    federation = Federation(parties)
+    federation = Federation(
+        [
+            party_of(f"p{i}", wanted(), X[i::4], y[i::4], agreement, ledger=ledger)
+            for i, ledger in enumerate(ledgers)
+        ]
+    )
     model = federation.fit_moments()
     assert model.certificate_.is_private
     assert model.certificate_.n_rows == len(X)
+    assert agreement.digest in str(model.certificate_.steps)
     assert [len(ledger) for ledger in ledgers] == [1, 1, 1, 1]
     with pytest.raises(DropOutError, match="BudgetExceededError"):
         federation.fit_moments()  # the next model would cost more than the owners allow
@@ -251,88 +286,86 @@ def test_without_seeds_the_certificate_is_private_and_each_ledger_pays_once():
 
 def test_parties_that_trust_nobody_carry_more_noise():
     X, y = rows()
-    own = Federation(parties_of(X, y)).fit_moments(noise="own")
+    own = Federation(parties_of(X, y, terms={"noise": "own"})).fit_moments()
     shared = Federation(parties_of(X, y)).fit_moments()
     ratio = own.moments_.second_noise / shared.moments_.second_noise
     assert ratio == pytest.approx(np.sqrt(10))
     assert own.moments_.size == shared.moments_.size == len(X)
     assert "each on its own" in str(own.certificate_)
-    with pytest.raises(ValueError, match="noise must be"):
-        Federation(parties_of(X, y)).fit_moments(noise="none")
+    assert "learn no more" in str(own.certificate_)
 
 
 @pytest.mark.parametrize("noise", ["shared", "own"])
 @pytest.mark.parametrize("when", ["mean", "moments"])
-def test_drop_outs_are_borne_by_the_quorum_or_fail_loudly(noise, when):
+def test_drop_outs_are_borne_by_the_agreement_or_fail_loudly(noise, when):
     X, y = rows()
-    parties = parties_of(X, y, kind=Leaving)
-    for party in parties[8:]:
+    strict = parties_of(X, y, kind=Leaving, terms={"noise": noise})
+    lenient = parties_of(X, y, kind=Leaving, terms={"noise": noise, "least_parties": 8})
+    for party in [*strict[8:], *lenient[8:]]:
         party.absent = (when,)
     with pytest.raises(DropOutError, match="8 of at least 10 parties answered"):
-        Federation(parties).fit_moments(noise=noise)
+        Federation(strict).fit_moments()
     with pytest.warns(MissingPartiesWarning, match="p8: ConnectionError"):
-        model = Federation(parties, quorum=8).fit_moments(noise=noise)
+        model = Federation(lenient).fit_moments()
     assert model.moments_.size == sum(len(X[i::10]) for i in range(8))
-    parties[0].absent = (when,)
+    with pytest.raises(DropOutError, match="8 of at least 9"):
+        Federation(lenient, quorum=9).fit_moments()  # a federation may ask for more, not for less
+    lenient[0].absent = (when,)
     with pytest.raises(DropOutError, match="7 of at least 8"):
-        Federation(parties, quorum=8).fit_moments(noise=noise)
+        Federation(lenient, quorum=2).fit_moments()
 
 
 def test_shares_for_eight_suffice_when_eight_answer_and_are_too_much_when_ten_do():
     X, y = rows()
     plan = wanted().prepare(X.shape[1])
     one = plan.scales.second * plan.radius**2
-    parties = parties_of(X, y, kind=Leaving)
-    everybody = Federation(parties, quorum=8).fit_moments()
+    parties = parties_of(X, y, kind=Leaving, terms={"least_parties": 8})
+    everybody = Federation(parties).fit_moments()
     assert everybody.moments_.second_noise == pytest.approx(one * np.sqrt(10 / 8))
+    assert "up to 2 colluding parties" in str(everybody.certificate_.steps)
     for party in parties[8:]:
         party.absent = ("mean",)
     with pytest.warns(MissingPartiesWarning):
-        eight = Federation(parties, quorum=8).fit_moments()
+        eight = Federation(parties).fit_moments()
     assert eight.moments_.second_noise == pytest.approx(one)
 
 
-def test_a_repeated_question_gets_the_same_noise_and_another_mean_nothing():
-    X, y = rows(200)
-    party = parties_of(X, y, 1)[0]
-    first = party.mean_message("round", 1)
-    assert party.mean_message("round", 1) is first
-    with pytest.raises(RefusedError, match="another number of parties"):
-        party.mean_message("round", 2)
-    mean = open_mean(first, party.plan)
-    party.moment_message("round", 1, mean)
-    with pytest.raises(RefusedError, match="another mean"):
-        party.moment_message("round", 1, mean + 1)
-    with pytest.raises(RefusedError, match="did not begin"):
-        party.moment_message("other", 1, mean)
-
-
 @pytest.mark.parametrize(
-    ("change", "kind"),
+    ("change", "field"),
     [
-        ({"radius": 0.3}, SchemaError),
-        ({"features": RandomFourier(n_frequencies=4, seed=1)}, SchemaError),
-        ({"classes": [0, 1, 2, 3]}, SchemaError),
-        ({"privacy": replace(PROMISE, epsilon=2.0)}, SchemaError),
-        ({"privacy": replace(PROMISE, domain=(0, 2))}, SchemaError),
+        ({"radius": 0.3}, "radius"),
+        ({"features": RandomFourier(n_frequencies=4, seed=1)}, "features"),
+        ({"classes": [0, 1, 2, 3]}, "classes"),
+        ({"privacy": replace(PROMISE, epsilon=2.0)}, "privacy"),
+        ({"privacy": replace(PROMISE, domain=(0, 2))}, "privacy"),
+        ({"neighbours": "add/remove"}, "neighbours"),
+        ({"split": (0.1, 0.4, 0.4, 0.1)}, "split"),
+        ({"strength": 0.3}, "settings"),
     ],
 )
-def test_parties_must_want_the_same_model(change, kind):
+def test_parties_must_want_what_was_agreed_on(change, field):
     X, y = rows(100)
-    parties = parties_of(X, y, 2)
-    other = MomentParty("other", wanted(**change), X, y)
-    with pytest.raises(kind, match=r"same model|differ in"):
-        Federation([*parties, other]).fit_moments()
+    agreement = agreed(wanted(), X.shape[1], 2)
+    with pytest.raises(SchemaError, match=f"differ in .*{field}"):
+        party_of("p0", wanted(**change), X, y, agreement)
+    one = party_of("p0", wanted(), X, y, agreement)
+    other = party_of("p1", wanted(**change), X, y, agreed(wanted(**change), X.shape[1], 2))
+    with pytest.raises(SchemaError, match=f"different agreements.*{field}|declared domain"):
+        Federation([one, other]).fit_moments()
 
 
 def test_what_a_party_of_moments_refuses():
     X, y = rows(100)
+    agreement = agreed(wanted(), X.shape[1], 2)
     with pytest.raises(ValueError, match="privacy="):
-        MomentParty("a", wanted(privacy=None), X, y)
-    with pytest.raises(ValueError, match="classes="):
-        MomentParty("a", wanted(classes=None), X, y)
+        party_of("p0", wanted(privacy=None), X, y, agreement)
+    with pytest.raises(ValueError, match="classes"):
+        party_of("p0", wanted(classes=None), X, y, agreement)
     with pytest.raises(ValueError, match="as many rows"):
-        MomentParty("a", wanted(), X, y[:3])
+        party_of("p0", wanted(), X, y[:3], agreement)
+    with pytest.raises(ValueError, match="matrix of numbers") as caught:
+        party_of("p0", wanted(), [["Smith"]], y[:1], agreement)
+    assert "Smith" not in str(caught.value)
     federation = Federation(parties_of(X, y, 2))
     with pytest.raises(QuorumError, match="use fit_moments"):
         federation.predict(X)
@@ -356,8 +389,8 @@ def test_regressors_federate_too():
     model = Federation(parties).fit_moments()
     assert model.score(X, y) > 0.9
     assert model.predict(X[:5]).shape == (5,)
-    both = parties_of(X, np.column_stack([y, -y]), 3, estimator=lambda **o: regressor(**o))
-    assert Federation(both).fit_moments(noise="own").predict(X[:5]).shape == (5, 2)
+    both = parties_of(X, np.column_stack([y, -y]), 3, estimator=regressor, terms={"noise": "own"})
+    assert Federation(both).fit_moments().predict(X[:5]).shape == (5, 2)
 
 
 class TestSecureSum:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from federation_world import PLAIN, PRIVACY, SEEDED, blobs, plain_party, private_party, train
 
-from permea.federation import ConsentError, Guard, Party, RefusedError, SchemaError
+from permea.federation import ConsentError, Federation, Guard, Party, RefusedError, SchemaError
+from permea.federation.config import PartyConfig
 from permea.federation.party import OBJECTIONS
+from permea.federation.service import Spool
+from permea.privacy import Certificate, SigningKey, TrustedKeys
 from permea.storage import StorageError, save
 
 
@@ -130,3 +133,91 @@ class TestGuard:
         assert [line["queries"] for line in lines] == [7, 21]
         assert all(set(line) == {"time", "asker", "queries", "outcome"} for line in lines)
         assert log.stat().st_mode & 0o077 == 0
+
+
+def forged(clf):
+    """The model with a certificate that somebody wrote: ε = 0.01, and no word of the rows in it."""
+    honest = train(*blobs(), privacy=PRIVACY).certificate_
+    values = honest.to_dict() | {"record_epsilon": 0.01, "simple_record_epsilon": 0.01}
+    values["privacy"] = {**values["privacy"], "epsilon": 0.01}
+    clf.certificate_, clf.holds_private_rows_ = Certificate.from_dict(values), False
+    return clf
+
+
+class TestWhoVouches:
+    """A certificate from outside is an unverified claim until a trusted key has signed it."""
+
+    def test_a_model_that_this_process_trained_is_private(self, rows):
+        party = Party("a", train(*rows, privacy=PRIVACY))
+        assert party.status == "PRIVATE"
+        assert "PRIVATE" in repr(party)
+        summary = Federation([party]).summary()
+        assert (summary.status, summary.is_verified) == ("PRIVATE", True)
+
+    def test_a_grafted_certificate_is_never_shown_as_private(self, rows, tmp_path):
+        path = save(forged(train(*rows)), tmp_path / "forged.permea")
+        party = Party.from_file("a", path)
+        assert party.status == "unverified claim"
+        assert party.objections == ("unverified",)
+        assert "PRIVATE" not in repr(party)
+        assert "unverified claim" in repr(party)
+        summary = Federation([party]).summary()
+        assert (summary.status, summary.is_verified) == ("unverified claim", False)
+        assert summary.unverified == ("a",)
+        assert "PRIVATE" not in str(summary)
+        assert str(summary).count("unverified claim") == 2  # the whole, and the party
+
+    def test_one_unverified_party_is_named_among_others(self, rows, tmp_path):
+        path = save(train(*rows, privacy=PRIVACY), tmp_path / "b.permea")
+        mixed = Federation([Party("a", train(*rows, privacy=PRIVACY)), Party.from_file("b", path)])
+        summary = mixed.summary()
+        assert summary.is_private
+        assert (summary.status, summary.unverified) == ("unverified claim", ("b",))
+        line_a, line_b = str(summary).splitlines()[2:4]
+        assert "unverified" not in line_a
+        assert "unverified" in line_b
+
+    def test_a_signature_of_a_trusted_key_counts_and_another_does_not(self, rows, tmp_path):
+        key, other = SigningKey.generate("clinic"), SigningKey.generate("clinic")
+        party = Party("a", train(*rows, privacy=PRIVACY))
+        path = party.hand_over(tmp_path / "signed.permea", sign=key)
+        trusted = TrustedKeys([key.public])
+        again = Party.from_file("a", path, trusted=trusted)
+        assert (again.status, again.certificate.signer) == ("PRIVATE", "clinic")
+        for keys in (None, TrustedKeys(), TrustedKeys([other.public])):
+            assert Party.from_file("a", path, trusted=keys).status == "unverified claim"
+
+    def test_the_queue_says_what_its_answers_rest_on(self, rows, tmp_path):
+        path = save(forged(train(*rows)), tmp_path / "forged.permea")
+        spool = Spool(tmp_path / "queue")
+        job = spool.submit(rows[0][:3], asker="me")
+        spool.answer_next(Federation([Party.from_file("a", path)]))
+        report = spool.result(job).report
+        assert (report["private"], report["verified"]) == (False, False)
+        assert report["status"] == "unverified claim"
+        assert report["parties"] == {"a": "unverified claim"}
+
+    def test_the_file_of_a_party_names_the_keys_that_count(self, rows, tmp_path):
+        key = SigningKey.generate("clinic")
+        save(train(*rows, privacy=PRIVACY), tmp_path / "a.permea", sign=key)
+        (tmp_path / "trusted.keys").write_text(f"{key.public}\n")
+        text = (
+            '[party]\nname = "a"\nmodel = "a.permea"\n{}'
+            '[server]\naddress = "x:1"\nca = "ca"\nkey = "k"\n'
+        )
+        for line, status in (("", "unverified claim"), ('trusted = "trusted.keys"\n', "PRIVATE")):
+            (tmp_path / "a.toml").write_text(text.format(line))
+            assert PartyConfig.from_file(tmp_path / "a.toml").party().status == status
+
+    @pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "\u202eevil"])
+    def test_a_name_that_a_terminal_obeys_is_refused(self, rows, name):
+        with pytest.raises(ValueError, match="control characters"):
+            Party(name, train(*rows), consent=PLAIN)
+
+
+def test_the_log_is_not_written_through_a_planted_link(rows, tmp_path):
+    (tmp_path / "treasure").write_text("mine")
+    (tmp_path / "log.jsonl").symlink_to(tmp_path / "treasure")
+    with pytest.raises(OSError, match="log"):
+        Guard(log=tmp_path / "log.jsonl").admit("me", 1)
+    assert (tmp_path / "treasure").read_text() == "mine"

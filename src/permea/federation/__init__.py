@@ -5,6 +5,7 @@
 """
 
 from permea.federation.aggregate import Answer, Suspicion
+from permea.federation.agreement import Agreement, AgreementError
 from permea.federation.errors import (
     ConsentError,
     FederationError,
@@ -24,6 +25,8 @@ from permea.federation.summary import Summary
 from permea.federation.transport import Patience
 
 __all__ = [
+    "Agreement",
+    "AgreementError",
     "Answer",
     "ConsentError",
     "Federation",

@@ -11,6 +11,7 @@ from permea.federation.guard import Guard
 from permea.federation.party import Party
 from permea.federation.transport import Patience
 from permea.privacy import Privacy
+from permea.privacy.signing import TrustedKeys
 
 _FEDERATION_KEYS = {
     "parties", "topology", "aggregation", "drop", "quorum", "timeout", "attempts", "backoff",
@@ -18,7 +19,7 @@ _FEDERATION_KEYS = {
     "n_jobs",
 }  # fmt: skip
 _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
-_PARTY_KEYS = {"name", "model", "consent", "encrypted_only", "asker_keys"}
+_PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "asker_keys"}
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
 _TRAIN_KEYS = {
@@ -104,6 +105,9 @@ class PartyConfig:
         Name of the party.
     model : Path
         Model file written by `permea.save`.
+    trusted : Path or None
+        File of the keys whose signature on the model counts. Without one, the certificate of a
+        model from a file is an unverified claim.
     consent : tuple of str
         Words of the owner, see `permea.federation.party.OBJECTIONS`.
     encrypted_only, asker_keys : bool, tuple of str
@@ -134,6 +138,7 @@ class PartyConfig:
     path: Path
     encrypted_only: bool = False
     asker_keys: tuple[str, ...] = ()
+    trusted: Path | None = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -148,6 +153,7 @@ class PartyConfig:
         return cls(
             name=name,
             model=_file(_need(party, "model", path), path),
+            trusted=_file(party["trusted"], path) if "trusted" in party else None,
             consent=(consent,) if isinstance(consent, str) else tuple(consent),
             encrypted_only=bool(party.get("encrypted_only", False)),
             asker_keys=tuple(str(digest) for digest in party.get("asker_keys", ())),
@@ -165,6 +171,7 @@ class PartyConfig:
         return Party.from_file(
             self.name,
             self.model,
+            trusted=None if self.trusted is None else TrustedKeys.load(self.trusted),
             consent=self.consent,
             guard=guard,
             encrypted_only=self.encrypted_only,

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from permea._parallel import batches
 from permea._progress import progress
+from permea._text import safe_text
 from permea.federation.aggregate import (
     Aggregation,
     Answer,
@@ -188,7 +189,10 @@ class Federation(SealedQuestions):
 
     @property
     def certificates(self) -> dict[str, Certificate | None]:
-        """Certificate of each party; None where nothing is promised."""
+        """Certificate of each party; None where nothing is promised.
+
+        What a party says of itself over a network is an unverified claim.
+        """
         return {name: known.certificate for name, known in self._known.items()}
 
     @property
@@ -208,7 +212,7 @@ class Federation(SealedQuestions):
         for name in strangers:
             reason = self._objection(name, outcomes[name])
             if reason:
-                failed[name] = reason
+                failed[name] = safe_text(reason)
         if self.settings.topology == "models":
             failed |= self._host([n for n in self._known if n not in self._hosted])
         self._strangers = dict(failed)
@@ -237,7 +241,7 @@ class Federation(SealedQuestions):
         failed = {}
         for name, outcome in self._persist(self._channel.fetch, names).items():
             if isinstance(outcome, Failure):
-                failed[name] = outcome.reason
+                failed[name] = safe_text(outcome.reason)
                 del self._known[name]
             else:
                 self._hosted[name] = outcome
@@ -314,7 +318,7 @@ class Federation(SealedQuestions):
             try:
                 own = self._believed(name, outcomes[name], len(queries))
             except (LyingError, SchemaError) as error:
-                missing[name] = str(error)
+                missing[name] = safe_text(error)
             else:
                 replies[name] = spread(own, classes_of[name], schema.classes)
         self._check_quorum(replies, missing)
@@ -383,15 +387,12 @@ class Federation(SealedQuestions):
     def _tick(self, replies: Collection[str], n_queries: int) -> NDArray[np.bool_]:
         return np.tile([name in replies for name in self.names], (n_queries, 1))
 
-    def fit_moments(self, *, noise: Literal["shared", "own"] = "shared") -> Any:
-        """One model from the noised moments of all parties, as if their rows lay in one house.
+    def fit_moments(self) -> Any:
+        """One model from the noised moments of all parties, as if their rows lay in one place.
 
-        Parameters
-        ----------
-        noise : {"shared", "own"}, default="shared"
-            "shared": every party adds a share of the noise, and additive encryption shows the
-            total alone; the model equals the centralised one. "own": every party noises its
-            moments fully and needs to trust nobody; n parties carry √n times the noise.
+        What is learned, how the noise is made and how many parties must answer is said by the
+        `Agreement` that all parties hold. Each call is one round, which every party charges to its
+        ledger.
 
         Returns
         -------
@@ -401,8 +402,7 @@ class Federation(SealedQuestions):
         Raises
         ------
         DropOutError
-            When fewer parties than the quorum (all, by default) answered a round. Shares of the
-            noise are sized for the quorum, so they suffice when it is met.
+            When fewer parties than the agreement asks for (or a larger ``quorum``) answered.
         """
         from permea.federation.moment_rounds import MomentRounds
 
@@ -413,4 +413,4 @@ class Federation(SealedQuestions):
         def ask(work: Callable[[Any], Any], names: Sequence[str]) -> Mapping[str, Outcome]:
             return self._persist(lambda some, wait: channel.work(work, some, wait), names)
 
-        return MomentRounds(channel.parties(), ask, self._needed()).fit(noise)
+        return MomentRounds(channel.parties(), ask, self.settings.quorum).fit()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from permea._text import safe_json
 from permea.federation.errors import RefusedError
 
 _WINDOW = 60.0  # seconds over which the rate is counted
@@ -105,7 +106,7 @@ class Guard:
         import fcntl  # the log is shared between processes, which needs a POSIX lock
 
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.log, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(self.log, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield _Book(_read_tail(file), file)
@@ -129,7 +130,7 @@ class _Book:
             size = self._file.seek(0, os.SEEK_END)
             if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
                 self._file.write("\n")  # end a line that a crash cut short
-            self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            self._file.write(safe_json(entry) + "\n")
             self._file.flush()
             os.fsync(self._file.fileno())
 

@@ -1,4 +1,4 @@
-"""Moments of several parties: they add up, so a federation learns what one house would.
+"""Moments of several parties: they add up, so a federation learns what one owner would.
 
 Two ways, both pure functions of messages:
 
@@ -7,13 +7,15 @@ Two ways, both pure functions of messages:
 * parties send exact sums plus a *share* of the noise through a secure aggregation, which shows the
   server nothing but the total (additive encryption, or masks that cancel). The total then carries
   one noise and equals the centralised release. The shares are sized for ``needed`` parties: when
-  more answer, there is more noise than promised; when fewer do, the round fails.
+  more answer, there is more noise than promised; when fewer do, the round fails. How many are
+  needed is decided by the owners of the rows (`permea.federation.agreement`), never by whoever
+  adds up.
 
 Messages are whole numbers modulo 2**64, so their order and grouping do not matter.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +47,15 @@ class Message:
     """What one party puts into a secure aggregation: whole numbers, and the number of rows.
 
     ``n_rows`` is public when neighbours are replaced, and 0 (not sent) when they come and go.
-    ``needed`` is the number of parties its share of the noise was sized for.
+    ``needed`` is the number of parties its share of the noise was sized for. ``agreement`` is the
+    digest of the agreement under which the party answered, ``round_id`` the round it answered.
     """
 
     words: Words
     n_rows: int
     needed: int
+    agreement: str = ""
+    round_id: str = ""
 
 
 def mean_message(sums: FeatureSums, plan: MomentPlan, needed: int, source: BitSource) -> Message:
@@ -74,8 +79,15 @@ def moment_message(sums: MomentSums, plan: MomentPlan, needed: int, source: BitS
     return Message(words, noised.n_rows, needed)
 
 
-def aggregate(messages: Sequence[Message]) -> Message:
+def aggregate(messages: Sequence[Message], *, least: int = 1) -> Message:
     """Add up messages modulo 2**64, as a secure aggregation does; fail when too few came.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        Of one round, under one agreement, with noise sized for one number of parties.
+    least : int, default=1
+        Parties that must have answered, beside what their shares of the noise ask for.
 
     Examples
     --------
@@ -87,24 +99,32 @@ def aggregate(messages: Sequence[Message]) -> Message:
     Traceback (most recent call last):
         ...
     permea.federation.moments.DropOutError: 1 of at least 2 parties answered: their shares of the
-    noise do not keep the promise. Nothing was opened; start a new round with shares for fewer
-    parties.
+    noise do not keep the promise. Nothing was opened.
     """
-    needed = max((message.needed for message in messages), default=1)
-    if len({message.needed for message in messages}) > 1:
-        raise ValueError("The parties sized their noise for different numbers of parties.")
-    if len(messages) < needed:
-        raise DropOutError(
-            f"{len(messages)} of at least {needed} parties answered: their shares of the noise do "
-            "not keep the promise. Nothing was opened; start a new round with shares for fewer "
-            "parties."
-        )
-    total = messages[0].words.astype(np.int64).copy()
-    for message in messages[1:]:
-        if message.words.shape != total.shape:
+    if not messages:
+        raise DropOutError("No party answered. Nothing was opened.")
+    first = messages[0]
+    for message in messages:
+        if message.needed != first.needed:
+            raise ValueError("The parties sized their noise for different numbers of parties.")
+        if (message.agreement, message.round_id) != (first.agreement, first.round_id):
+            raise ValueError("The parties answered under different agreements or rounds.")
+        if message.words.shape != first.words.shape:
             raise ValueError("The parties' messages have different lengths: plans differ.")
+    check_answered(len(messages), max(first.needed, least))
+    total = np.zeros_like(first.words, dtype=np.int64)
+    for message in messages:
         total += message.words
-    return Message(total, sum(message.n_rows for message in messages), needed)
+    return replace(first, words=total, n_rows=sum(message.n_rows for message in messages))
+
+
+def check_answered(answered: int, least: int, reasons: str = "") -> None:
+    """Raise unless at least ``least`` parties answered."""
+    if answered < least:
+        raise DropOutError(
+            f"{answered} of at least {least} parties answered: their shares of the noise do not "
+            f"keep the promise. Nothing was opened.{reasons and f' Missing: {reasons}'}"
+        )
 
 
 def open_mean(total: Message, plan: MomentPlan) -> NDArray[np.float64]:
@@ -147,7 +167,7 @@ def mask(words: Words, party: int, pairs: dict[int, BitSource]) -> Words:
 
 
 def add_released(parts: Sequence[Moments]) -> Moments:
-    """Add moments that left their houses fully noised, about one common origin."""
+    """Add moments that left their owners fully noised, about one common origin."""
     if not parts:
         raise DropOutError("No party answered.")
     total = parts[0]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea._text import safe_text
 from permea.federation.errors import ConsentError, RefusedError
 from permea.federation.guard import Guard
 from permea.federation.schema import Label, Schema
 from permea.models.base import Array
 from permea.privacy import Certificate
+from permea.privacy.signing import SigningKey, TrustedKeys
 from permea.storage import load, save
 
 if TYPE_CHECKING:
@@ -22,15 +24,19 @@ OBJECTIONS = {
     "not private": "nothing is promised about the training rows",
     "seeded": "the noise can be repeated and removed by whoever learns the seed",
     "raw rows": "the training rows can be read out of the model",
+    "unverified": "the certificate was read from outside and no trusted key has signed it",
 }
 """Words by which an owner consents, and what each of them admits."""
+_ONLY_SAID = {"unverified"}  # shown wherever the party is shown; joining needs no consent to it
 
 
 class Party:
     """An owner's classifier as the federation sees it: a name, a schema, a certificate, distances.
 
     A model joins when its certificate says that it is private. An owner whose model is not private,
-    was seeded or holds raw rows must say so in the words of `OBJECTIONS`.
+    was seeded or holds raw rows must say so in the words of `OBJECTIONS`. A model that was read
+    from a file may join, but unless a trusted key signed it, its certificate is shown as an
+    unverified claim.
 
     Parameters
     ----------
@@ -40,7 +46,8 @@ class Party:
         Anything with ``distances(X)``, ``classes_`` and ``n_features_in_``; families may differ
         between parties.
     consent : str or collection of str
-        Objections that the owner accepts: "not private", "seeded", "raw rows".
+        Objections that the owner accepts: "not private", "seeded", "raw rows". "unverified" is
+        understood too, and never needed.
     guard : Guard, optional
         Limits on what is answered. Without one, any batch is.
     encrypted_only : bool, default=False
@@ -101,10 +108,21 @@ class Party:
         cls,
         name: str,
         path: str | os.PathLike[str],
+        *,
+        trusted: TrustedKeys | None = None,
         **options: Any,
     ) -> "Party":
-        """A party whose model was written by `permea.save`; takes the keywords of `Party`."""
-        return cls(name, load(path), **options)
+        """A party whose model was written by `permea.save`; takes the keywords of `Party`.
+
+        ``trusted`` are the keys whose signatures count; without a signature of one of them the
+        certificate is an unverified claim.
+        """
+        return cls(name, load(path, trusted=trusted), **options)
+
+    @property
+    def status(self) -> str:
+        """The verdict on the model: "PRIVATE", "unverified claim" or "not private"."""
+        return status_of(self.certificate)
 
     @property
     def objections(self) -> tuple[str, ...]:
@@ -116,13 +134,14 @@ class Party:
             raise ValueError(
                 f"consent knows the words {', '.join(map(repr, OBJECTIONS))}; got {unknown}."
             )
-        open_points = [word for word in self.objections if word not in self._consent]
+        needed = tuple(word for word in self.objections if word not in _ONLY_SAID)
+        open_points = [word for word in needed if word not in self._consent]
         if open_points:
             said = "; ".join(f"{word} ({OBJECTIONS[word]})" for word in open_points)
             raise ConsentError(
                 f"Party {self.name!r} does not join: {said}. Fit the model with "
                 "privacy=Privacy(…) and without random_state, or let its owner say "
-                f"consent={self.objections!r}."
+                f"consent={needed!r}."
             )
 
     def distances(
@@ -180,19 +199,21 @@ class Party:
         found = np.asarray(self._classifier.distances(queries))
         return found if classes is None else spread(found, self.schema.classes, classes)
 
-    def hand_over(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model to a file that may leave the house (Remark 6).
+    def hand_over(self, path: str | os.PathLike[str], *, sign: SigningKey | None = None) -> Path:
+        """Write the model to a file that may leave its owner (Remark 6).
 
-        From then on whoever has the file can ask it anything, as often as it likes: no guard stands
-        before it any more. A private model is safe to give away; that is what its certificate says.
+        From then on whoever has the file can ask it anything, as often as they like: no guard
+        stands before it any more. A private model is safe to give away; that is what its
+        certificate says, and ``sign`` lets others check who says so.
         """
         if self.encrypted_only:
             raise RefusedError("This party answers encrypted questions only; its model stays.")
         words = "include" if "raw rows" in self.objections else None
-        return save(self._classifier, path, private_rows=words)
+        return save(self._classifier, path, private_rows=words, sign=sign)
 
     def __repr__(self) -> str:
-        state = "private" if not self.objections else ", ".join(self.objections)
+        rest = [word for word in self.objections if word not in ("not private", "unverified")]
+        state = ", ".join([self.status, *rest])
         return f"Party({self.name!r}, {len(self.schema.classes)} classes, {state})"
 
 
@@ -206,7 +227,14 @@ def objections(classifier: Any) -> tuple[str, ...]:
         found.append("seeded")
     if getattr(classifier, "holds_private_rows_", True):
         found.append("raw rows")
+    if certificate is not None and not certificate.is_verified:
+        found.append("unverified")
     return tuple(found)
+
+
+def status_of(certificate: Certificate | None) -> str:
+    """The verdict on a model by its certificate; without one it is not private."""
+    return "not private" if certificate is None else certificate.status
 
 
 def spread(found: NDArray[Any], own: Sequence[Label], classes: Sequence[Label]) -> Array:
@@ -231,4 +259,6 @@ def checked_name(name: str) -> str:
     """A name that can stand in a table."""
     if not isinstance(name, str) or not name.strip() or len(name) > 100:
         raise ValueError("A party needs a name of 1 to 100 characters.")
+    if safe_text(name) != name:
+        raise ValueError("The name of a party must not hold control characters.")
     return name

@@ -5,6 +5,7 @@ stands in ``outbox``. Files appear under their final name when they are complete
 between means that the job is answered again after a restart, never that it is lost.
 """
 
+import io
 import json
 import os
 import secrets
@@ -19,11 +20,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea._files import write_atomically
+from permea._text import safe_json
 from permea.federation.aggregate import Answer
 from permea.federation.encrypted import EncryptedQuestion, SealedAnswer, Terms
 from permea.federation.encryption import EvaluationKey
 from permea.federation.errors import FederationError, RefusedError
 from permea.federation.federation import Federation
+from permea.federation.party import status_of
 
 T = TypeVar("T")
 _BEAT = 1.0  # seconds between two signs of life
@@ -36,7 +40,7 @@ class JobResult:
     labels: NDArray[Any]
     distances: NDArray[Any] | None
     classes: NDArray[Any]
-    report: dict[str, Any]  #: who answered, who did not and why, who is doubtful
+    report: dict[str, Any]  #: who answered, who did not and why, who is doubtful, what is promised
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Spool:
     def _keep(self, key: EvaluationKey) -> None:
         path = self.folder / "keys" / key.digest
         if not path.exists():
-            _write_bytes(path, key.to_bytes())
+            write_atomically(path, key.to_bytes(), private=True)
 
     def waiting(self) -> list[str]:
         """Accepted jobs without an answer, oldest first."""
@@ -113,7 +117,7 @@ class Spool:
         """Let askers read what an encrypted question must be made for."""
         text, path = terms.to_json(), self.folder / "terms.json"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            _write_text(path, text)
+            write_atomically(path, text.encode("utf-8"))
 
     def terms(self) -> Terms | None:
         """What an encrypted question must be made for; None until enough parties are known."""
@@ -216,7 +220,7 @@ class Spool:
             raise RefusedError(f"This federation answers {kind} questions only.")
         if "question" not in arrays:
             answer = federation.ask(queries, asker=asker)
-            return lambda job: self._deliver(job, answer)
+            return lambda job: self._deliver(job, answer, _promised(federation))
         said = json.loads(str(arrays["question"]))
         question = EncryptedQuestion.from_record(
             {**said, "public_key": arrays["public_key"].tobytes()}
@@ -225,26 +229,26 @@ class Spool:
         sealed = federation.ask_sealed(
             queries, question, EvaluationKey.from_bytes(path.read_bytes()), asker=asker
         )
-        return lambda job: self._deliver_sealed(job, sealed)
+        return lambda job: self._deliver_sealed(job, sealed, _promised(federation))
 
-    def _deliver_sealed(self, job: str, sealed: SealedAnswer) -> None:
+    def _deliver_sealed(self, job: str, sealed: SealedAnswer, promised: dict[str, Any]) -> None:
         arrays = {
             f"{index:06d}": np.frombuffer(result, dtype=np.uint8)
             for index, result in enumerate(sealed.results)
         }
         _write_arrays(self.folder / "outbox" / f"{job}.npz", **arrays)
-        self._report(job, {**_said(sealed), "suspicions": []})
+        self._report(job, {**_said(sealed), "suspicions": [], **promised})
 
-    def _deliver(self, job: str, answer: Answer) -> None:
+    def _deliver(self, job: str, answer: Answer, promised: dict[str, Any]) -> None:
         arrays = {"labels": answer.labels, "classes": answer.classes}
         if answer.distances is not None:
             arrays["distances"] = answer.distances
         _write_arrays(self.folder / "outbox" / f"{job}.npz", **arrays)
         doubts = [str(doubt) for doubt in answer.suspicions]
-        self._report(job, {**_said(answer), "suspicions": doubts})
+        self._report(job, {**_said(answer), "suspicions": doubts, **promised})
 
     def _report(self, job: str, report: dict[str, Any]) -> None:
-        _write_text(self.folder / "outbox" / f"{job}.json", json.dumps(report, ensure_ascii=False))
+        write_atomically(self.folder / "outbox" / f"{job}.json", safe_json(report).encode("utf-8"))
 
 
 def _said(answer: Answer | SealedAnswer) -> dict[str, Any]:
@@ -254,6 +258,17 @@ def _said(answer: Answer | SealedAnswer) -> dict[str, Any]:
         "partly": list(answer.partly),
         "missing": dict(answer.missing),
         "complete": answer.is_complete,
+    }
+
+
+def _promised(federation: Federation) -> dict[str, Any]:
+    """What is promised about the rows behind an answer, and whether that was verified."""
+    summary = federation.summary()
+    return {
+        "private": summary.is_private and summary.is_verified,
+        "verified": summary.is_verified,
+        "status": summary.status,
+        "parties": {name: status_of(one) for name, one in federation.certificates.items()},
     }
 
 
@@ -289,22 +304,6 @@ def wait_for(
 
 
 def _write_arrays(path: Path, **arrays: Any) -> None:
-    part = path.with_name(f".{path.name}.part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-    os.replace(part, path)
-
-
-def _write_text(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomically(path, buffer.getvalue(), private=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from permea._text import safe_text
 from permea.federation.transport import Introduction
 
 Records = Literal["disjoint", "overlapping", "unknown"]
@@ -47,6 +48,8 @@ class Summary:
         The same for the common unit of all parties, when they have one.
     worst : str or None
         The party with the largest ε per record.
+    unverified : tuple of str
+        Parties whose certificate no trusted key has signed, and that was not made here.
     """
 
     records: Records
@@ -54,15 +57,30 @@ class Summary:
     record: Promise | None
     unit: Promise | None
     worst: str | None
+    unverified: tuple[str, ...] = ()
 
     @property
     def is_private(self) -> bool:
-        """Whether every party keeps a promise."""
+        """Whether every party gives a promise; `is_verified` tells whether to believe them all."""
         return self.record is not None
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether every certificate was made here or is signed by a trusted key."""
+        return not self.unverified
+
+    @property
+    def status(self) -> str:
+        """The verdict on the federation: "PRIVATE", "unverified claim" or "not private"."""
+        if not self.is_private:
+            return "not private"
+        return "PRIVATE" if self.is_verified else "unverified claim"
+
     def __str__(self) -> str:
-        lines = ["Federation of " + ", ".join(self.parties)]
-        lines += [f"  {name:<16}{promise}" for name, promise in self.parties.items()]
+        lines = ["Federation of " + ", ".join(self.parties), f"  status          {self.status}"]
+        for name, promise in self.parties.items():
+            claimed = isinstance(promise, Promise) and name in self.unverified
+            lines.append(f"  {name:<16}{promise}{' (unverified claim)' if claimed else ''}")
         if self.record is None:
             lines.append("  together        not private: a party promises nothing")
         else:
@@ -81,12 +99,15 @@ def summarise(introductions: Mapping[str, Introduction], records: Records) -> Su
     post-processing of the released models and cost nothing.
     """
     certificates = {name: intro.certificate for name, intro in introductions.items()}
+    unverified = tuple(
+        name for name, known in certificates.items() if known is not None and not known.is_verified
+    )
     parties: dict[str, Promise | str] = {}
     for name, certificate in certificates.items():
         if certificate is None:
             parties[name] = "not private: no certificate"
         elif not certificate.is_private:
-            parties[name] = "not private: " + "; ".join(certificate.reasons_not_private)
+            parties[name] = "not private: " + safe_text("; ".join(certificate.reasons_not_private))
         else:
             promised = certificate.privacy
             parties[name] = Promise(
@@ -94,7 +115,14 @@ def summarise(introductions: Mapping[str, Introduction], records: Records) -> Su
             )
     promises = {name: p for name, p in parties.items() if isinstance(p, Promise)}
     if len(promises) < len(parties) or not parties:
-        return Summary(records=records, parties=parties, record=None, unit=None, worst=None)
+        return Summary(
+            records=records,
+            parties=parties,
+            record=None,
+            unit=None,
+            worst=None,
+            unverified=unverified,
+        )
     per_record = {
         name: Promise(
             epsilon=certificate.record_epsilon, delta=certificate.record_delta, unit="record"
@@ -109,6 +137,7 @@ def summarise(introductions: Mapping[str, Introduction], records: Records) -> Su
         record=_together(per_record, records),
         unit=_together(promises, records) if len(units) == 1 else None,
         worst=max(per_record, key=lambda name: per_record[name].epsilon),
+        unverified=unverified,
     )
 
 

@@ -1,0 +1,456 @@
+"""The agreement of a federation that learns from moments: one document, signed by the owners.
+
+Whoever owns the rows decides the noise. All that a round depends on (features, outputs, radius,
+split, ε, δ, unit, the number of shares of the noise, the least number of parties, the number of
+rounds) stands in one `Agreement`. Each party holds a copy that a key trusted by its owner has
+signed, and compares every request with it; a coordinator can choose nothing but the moment.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from permea.federation.described import described, parsed_object, plain_number
+from permea.federation.errors import SchemaError
+from permea.federation.party import checked_name
+from permea.federation.schema import Label
+from permea.privacy.composition import Loss, tight_epsilon
+from permea.privacy.moments import MomentPlan, Neighbours, Split, plan_moments
+from permea.privacy.signing import Signature, SigningKey, TrustedKeys, canonical
+from permea.privacy.units import Privacy
+
+Noise = Literal["shared", "own"]
+SCHEMA = "permea agreement 1"
+PURPOSE = "agreement"  # what a signature on an agreement is for
+MOST_PARTIES = 2**16
+MOST_ROUNDS = 1000
+MOST_COLUMNS = 10**6
+_OWN_BUSINESS = ("ledger", "dataset", "random_state")  # what parties need not agree on
+_ENTRIES = ("privacy", "features", "neighbours", "classes", "output_domain", "radius",
+            "feature_norm", "split")  # parameters with an entry of their own  # fmt: skip
+_WRONG = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)
+
+
+class AgreementError(SchemaError):
+    """A document is no agreement, is not signed by a trusted key, or is another one."""
+
+
+def collusion_epsilon(
+    plan: MomentPlan, *, noise_shares: int, n_parties: int, colluding: int
+) -> float:
+    """The ε that is left when parties take their own shares out of the noise.
+
+    Each of ``n_parties`` added a share of variance σ²/``noise_shares``. Colluding parties know
+    their own shares, so the noise on the rows of the others has the variance
+    (``n_parties`` - ``colluding``) σ²/``noise_shares``. With one honest party this is also what
+    holds against whoever reads a single message before it was added to the others.
+
+    Parameters
+    ----------
+    plan : MomentPlan
+        The release, with the claimed ε and δ.
+    noise_shares : int
+        Number of shares the noise was cut into.
+    n_parties, colluding : int
+        Parties that answered, and how many of them tell each other their shares.
+
+    Returns
+    -------
+    float
+        ε per record at the δ of the plan, under the neighbours of the plan.
+
+    Examples
+    --------
+    >>> promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+    >>> plan = plan_moments(promise, 100, 10)
+    >>> for n in (2, 5, 10, 50):
+    ...     left = collusion_epsilon(plan, noise_shares=n, n_parties=n, colluding=n - 1)
+    ...     print(n, f"{left:.2f}")
+    2 1.47
+    5 2.44
+    10 3.62
+    50 9.36
+    """
+    honest = n_parties - colluding
+    if noise_shares < 1 or colluding < 0 or honest < 1:
+        raise ValueError("At least one share and one honest party are needed.")
+    missing = noise_shares / honest  # the variance is smaller than agreed by this factor
+    loss = plan.loss
+    widened = Loss(
+        "gaussian", loss.value * math.sqrt(missing), 1, loss.delta, loss.slack * max(1.0, missing)
+    )
+    return tight_epsilon([widened], plan.privacy.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What all parties of a federation of moments have agreed on, to the last number.
+
+    Make one with `Agreement.of`, let owners sign it with `signed`, send it as JSON.
+
+    Parameters
+    ----------
+    model : str
+        Class of the estimator.
+    settings : str
+        Canonical JSON of its settings that matter after the release only.
+    features : str
+        Canonical JSON of the public feature map: classes, parameters, digests of arrays.
+    n_columns, n_features : int
+        Columns of the rows, and features that the map makes of them.
+    classes : tuple of labels or None
+        The declared classes, for classification.
+    output_domain : (low, high) or None
+        The declared range of the outputs, for regression.
+    n_targets : int
+        Outputs per row; 1 for classification.
+    privacy : Privacy
+        ε, δ, unit, domain and mechanism of one round.
+    neighbours, radius, feature_norm, split
+        As for `MomentClassifier`.
+    noise : {"shared", "own"}
+        "shared": a party adds one of ``noise_shares`` shares of the noise; "own": all of it.
+    noise_shares : int
+        Number of shares: the least number of parties that must not collude for the promise to hold
+        as it is written; 1 for own noise.
+    least_parties : int
+        Parties that must answer, at least ``noise_shares``.
+    rounds : int
+        How often each party may be asked; every round is charged to its ledger.
+    parties : tuple of str
+        Names of all parties.
+    signatures : tuple of Signature
+        On everything above; not part of `digest`.
+
+    Examples
+    --------
+    >>> from permea import MomentClassifier
+    >>> promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+    >>> wanted = MomentClassifier(privacy=promise, features="identity", classes=[0, 1])
+    >>> agreement = Agreement.of(wanted, n_columns=3, parties=["a", "b", "c"], rounds=2)
+    >>> agreement.noise_shares, agreement.least_parties
+    (3, 3)
+    >>> key = SigningKey.generate("owner")
+    >>> signed = Agreement.from_json(agreement.signed(by=key).to_json())
+    >>> signed.signers(TrustedKeys([key.public])), signed.digest == agreement.digest
+    (('owner',), True)
+    """
+
+    model: str
+    settings: str
+    features: str
+    n_columns: int
+    n_features: int
+    classes: tuple[Label, ...] | None
+    output_domain: tuple[Any, Any] | None
+    n_targets: int
+    privacy: Privacy
+    neighbours: Neighbours
+    radius: float
+    feature_norm: float
+    split: tuple[float, float, float, float]
+    noise: Noise
+    noise_shares: int
+    least_parties: int
+    rounds: int
+    parties: tuple[str, ...]
+    signatures: tuple[Signature, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            self._check_numbers()
+            self._check_parties()
+            self._check_outputs()
+            for name in ("settings", "features"):
+                self._set(name, canonical(parsed_object(getattr(self, name))).decode())
+            if not isinstance(self.privacy, Privacy):
+                raise ValueError("privacy must be a Privacy.")
+            if self.privacy.n_columns not in (None, self.n_columns):
+                raise ValueError("the domain is declared for another number of columns.")
+            self._set("privacy", self.plan.privacy)  # names the mechanism that is used
+            assert self.digest  # everything can be written down
+        except _WRONG as error:
+            raise AgreementError(f"Not an agreement: {error}") from error
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        limits = {
+            "n_columns": MOST_COLUMNS, "n_features": MOST_COLUMNS, "n_targets": MOST_COLUMNS,
+            "noise_shares": MOST_PARTIES, "least_parties": MOST_PARTIES, "rounds": MOST_ROUNDS,
+        }  # fmt: skip
+        for name, most in limits.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"{name} must be a whole number from 1 to {most}.")
+        for name in ("radius", "feature_norm"):
+            self._set(name, plain_number(name, getattr(self, name)))
+        if not isinstance(self.split, tuple | list):
+            raise ValueError("split must be four numbers.")
+        self._set("split", tuple(plain_number("split", share) for share in self.split))
+
+    def _check_parties(self) -> None:
+        names = self.parties
+        if not isinstance(names, tuple) or not 1 <= len(names) <= MOST_PARTIES:
+            raise ValueError("parties must name the parties, each by a text.")
+        if not all(checked_name(name).isprintable() for name in names):
+            raise ValueError("the name of a party holds characters that cannot be printed.")
+        if len(set(names)) < len(names):
+            raise ValueError("two parties have the same name.")
+        if self.noise not in get_args(Noise):
+            raise ValueError("noise must be 'shared' or 'own'.")
+        if self.noise == "own" and self.noise_shares != 1:
+            raise ValueError("own noise is not cut into shares: noise_shares must be 1.")
+        if not self.noise_shares <= self.least_parties <= len(names):
+            raise ValueError(
+                "noise_shares must be at most least_parties, and that at most the number of "
+                f"parties; got {self.noise_shares}, {self.least_parties} and {len(names)}. With "
+                "fewer parties than shares there would be less noise than promised."
+            )
+
+    def _check_outputs(self) -> None:
+        if not isinstance(self.model, str) or not self.model.isidentifier():
+            raise ValueError("model must be the name of a class.")
+        if (self.classes is None) == (self.output_domain is None):
+            raise ValueError("give the declared classes or the declared range of the outputs.")
+        if self.output_domain is not None:
+            low, high = (_ends(end) for end in self.output_domain)
+            q = self.n_targets
+            if not np.all(np.broadcast_to(low, (q,)) < np.broadcast_to(high, (q,))):
+                raise ValueError("output_domain needs low < high for every output.")
+            self._set("output_domain", (low, high))
+            return
+        assert self.classes is not None
+        if not all(isinstance(label, Label) for label in self.classes):
+            raise ValueError("classes must be numbers or texts.")
+        if len(set(self.classes)) < max(2, len(self.classes)):
+            raise ValueError("classes must be at least two different labels.")
+        if self.n_targets != 1:
+            raise ValueError("n_targets must be 1 for classification.")
+
+    @classmethod
+    def of(
+        cls,
+        estimator: Any,
+        n_columns: int,
+        *,
+        parties: Sequence[str],
+        noise: Noise = "shared",
+        noise_shares: int | None = None,
+        least_parties: int | None = None,
+        rounds: int = 1,
+        n_targets: int = 1,
+    ) -> Self:
+        """Write down what ``estimator`` would learn from rows of ``n_columns``; no row is read.
+
+        Parameters
+        ----------
+        estimator : MomentClassifier or MomentRegressor
+            Not fitted, with ``privacy``, and ``classes`` or ``output_domain``. Its ``ledger``,
+            ``dataset`` and ``random_state`` are the business of each party.
+        n_columns : int
+            Columns of the rows.
+        parties : sequence of str
+            Names of the parties.
+        noise : {"shared", "own"}, default="shared"
+            Shares that suffice together, or all of the noise from every party.
+        noise_shares : int, optional
+            Number of shares; by default ``least_parties`` (1 for own noise). One less for every
+            party that may collude.
+        least_parties : int, optional
+            Parties that must answer; by default all.
+        rounds : int, default=1
+            Rounds allowed.
+        n_targets : int, default=1
+            Outputs per row.
+        """
+        parameters = estimator.get_params(deep=False)
+        own = type(estimator)(**{**parameters, **dict.fromkeys(_OWN_BUSINESS)})
+        plan = own.prepare(n_columns, n_targets)
+        least = len(parties) if least_parties is None else least_parties
+        shares = (1 if noise == "own" else least) if noise_shares is None else noise_shares
+        classes = getattr(own, "classes_", None)
+        rest = {n: parameters[n] for n in set(parameters) - {*_ENTRIES, *_OWN_BUSINESS}}
+        return cls(
+            model=type(estimator).__name__,
+            settings=canonical(described(rest)).decode(),
+            features=canonical(described(own.map_)).decode(),
+            n_columns=n_columns, n_features=plan.n_features,
+            classes=None if classes is None else tuple(np.asarray(classes).tolist()),
+            output_domain=parameters.get("output_domain"),
+            n_targets=n_targets, privacy=plan.privacy, neighbours=plan.neighbours,
+            radius=plan.radius, feature_norm=plan.feature_norm, split=tuple(plan.split),
+            noise=noise, noise_shares=shares, least_parties=least, rounds=rounds,
+            parties=tuple(parties),
+        )  # fmt: skip
+
+    @cached_property
+    def plan(self) -> MomentPlan:
+        """The noise of one round, worked out from this document alone."""
+        return plan_moments(
+            self.privacy,
+            self.n_features,
+            1 + self.n_targets if self.classes is None else len(self.classes),
+            outputs="numbers" if self.classes is None else "classes",
+            neighbours=self.neighbours,
+            radius=self.radius,
+            feature_norm=self.feature_norm,
+            split=Split(*self.split),
+        )
+
+    # ---- as a document ---------------------------------------------------------------------------
+
+    def _document(self) -> dict[str, Any]:
+        """Plain values of everything but the signatures."""
+        names = [field.name for field in fields(self) if field.name != "signatures"]
+        values = {name: getattr(self, name) for name in names}
+        values["privacy"] = self.privacy.to_dict()
+        for name in ("settings", "features"):
+            values[name] = json.loads(values[name])
+        return {"schema": SCHEMA, **{name: _listed(value) for name, value in values.items()}}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the document without its signatures: what a request must name."""
+        return hashlib.sha256(canonical(self._document())).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self._document(), "signatures": [one.to_dict() for one in self.signatures]}
+
+    def to_json(self) -> str:
+        """JSON for a file or a message."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read `to_dict`; anything that is missing, unknown or impossible is refused."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(values, Mapping) or set(values) != {"schema", *names}:
+            raise AgreementError("Not an agreement: entries are missing or unknown.")
+        if values["schema"] != SCHEMA:
+            raise AgreementError(f"Not an agreement of this version: expected {SCHEMA!r}.")
+        try:
+            known = {name: _tupled(values[name]) for name in names}
+            for name in ("settings", "features"):
+                known[name] = canonical(values[name]).decode()
+            known["privacy"] = Privacy.from_dict(dict(values["privacy"]))
+            known["signatures"] = tuple(Signature.from_dict(one) for one in values["signatures"])
+            written = canonical(dict(values))
+        except _WRONG as error:
+            raise AgreementError(f"Not an agreement: {error}") from error
+        made = cls(**known)
+        if canonical(made.to_dict()) != written:
+            raise AgreementError(
+                "Not an agreement: its values are not written as permea writes them, so what was "
+                "signed would not be what is used. Write it with to_json."
+            )
+        return made
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read `to_json`."""
+        try:
+            values = parsed_object(text)
+        except ValueError as error:
+            raise AgreementError(f"Not an agreement: {error}") from error
+        return cls.from_dict(values)
+
+    def signed(self, *, by: SigningKey) -> Self:
+        """The same agreement with one more signature on it."""
+        made = by.sign(canonical(self._document()), purpose=PURPOSE)
+        others = tuple(one for one in self.signatures if one.key != made.key)
+        return replace(self, signatures=(*others, made))
+
+    def signers(self, trusted: TrustedKeys) -> tuple[str, ...]:
+        """Names of the trusted keys that signed this document."""
+        message = canonical(self._document())
+        found = (trusted.signer(message, one, purpose=PURPOSE) for one in self.signatures)
+        return tuple(name for name in found if name is not None)
+
+    def differences(self, other: "Agreement") -> tuple[str, ...]:
+        """Names of the entries in which two agreements differ; signatures do not count."""
+        ours, theirs = self._document(), other._document()
+        return tuple(n for n in ours if canonical({"": ours[n]}) != canonical({"": theirs[n]}))
+
+    # ---- in words --------------------------------------------------------------------------------
+
+    def collusion_epsilon(self, colluding: int, n_parties: int | None = None) -> float:
+        """The ε left when ``colluding`` of the parties that answered subtract their shares.
+
+        ``n_parties`` answered; ``least_parties`` by default, which is the worst case. Own noise
+        does not depend on the others.
+        """
+        if self.noise == "own":
+            return collusion_epsilon(self.plan, noise_shares=1, n_parties=1, colluding=0)
+        answered = self.least_parties if n_parties is None else n_parties
+        return collusion_epsilon(
+            self.plan, noise_shares=self.noise_shares, n_parties=answered, colluding=colluding
+        )
+
+    def collusion_text(self, n_parties: int | None = None) -> str:
+        """What is left of the promise when parties collude, in one sentence with its figures."""
+        if self.noise == "own":
+            return "every party adds all of the noise: colluding parties learn no more than others"
+        n = self.least_parties if n_parties is None else n_parties
+        figures = [
+            f"{k} of {n} colluding: ε = {self.collusion_epsilon(k, n):.3g} per record"
+            for k in sorted({1, n // 2, n - 1} & set(range(1, n)))
+        ]
+        alone = self.collusion_epsilon(0, 1)
+        figures.append(f"whoever reads one party's message alone: ε = {alone:.3g} per record")
+        return f"{'; '.join(figures)}; all at δ = {self.privacy.delta:.3g} per record"
+
+    def describe(self) -> str:
+        """What an owner should read before signing."""
+        event = self.plan.event("", "")
+        total, delta = self.rounds * event.epsilon, self.rounds * event.delta
+        if self.classes is None:
+            outputs = f"outputs within {self.output_domain!r}"
+        else:
+            outputs = f"{len(self.classes)} declared classes"
+        shares = "all" if self.noise == "own" else f"1 of {self.noise_shares} shares"
+        entries = {
+            "promise": f"{self.privacy.describe()} in each round; neighbours: {self.neighbours}",
+            "rounds": f"{self.rounds} allowed, each charged to the ledger of every party: together "
+            f"ε = {total:.4g} per record, δ = {delta:.3g} per record",
+            "model": f"{self.model}, {outputs}",
+            "features": f"{self.n_features} from {self.n_columns} columns, norm "
+            f"{self.feature_norm:g}, radius {self.radius:g}: {_short(self.features)}",
+            "parties": f"{', '.join(self.parties)}; {self.least_parties} of them must answer",
+            "noise": f"every party adds {shares} of the noise",
+            "collusion": self.collusion_text(),
+        }
+        head = f"Agreement {self.digest[:16]}, {len(self.signatures)} signatures"
+        return "\n".join([head, *(f"  {name:<10}{text}" for name, text in entries.items())])
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _ends(end: Any) -> Any:
+    """One end of the outputs' range: a number, or one number per output."""
+    if isinstance(end, Sequence | np.ndarray) and not isinstance(end, str):
+        return tuple(plain_number("output_domain", value) for value in end)
+    return plain_number("output_domain", end)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _listed(item) for name, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(item) for item in value) if isinstance(value, list) else value
