@@ -1,5 +1,6 @@
 """The report: complete, honest, offline, and alive in a browser."""
 
+import dataclasses
 import html.parser
 import re
 import shutil
@@ -9,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from permea.privacy import Privacy, release
+from permea.privacy import Certificate, Privacy, release
 from permea.report import Accuracy, Chart, Report, Samples, Series, render, write_html
 from permea.report.pixels import png_address
 from permea.report.svg import ticks
@@ -127,6 +128,43 @@ def test_the_verdict_does_not_flatter():
     assert "NOT PER ROW" not in page
 
 
+def read_from_outside(found):
+    """The same certificate as it comes out of a file."""
+    return Certificate.from_json(found.to_json())
+
+
+def test_what_nobody_vouches_for_is_never_shown_as_private():
+    by_record = read_from_outside(certificate(epsilon=1.0, unit="record", mechanism="gaussian"))
+    report = Report(title="r", certificates={"m": by_record})
+    page = render(report)
+    assert (report.is_private, report.is_verified, report.status) == (
+        True,
+        False,
+        "unverified claim",
+    )
+    assert "UNVERIFIED CLAIM: " in page
+    assert 'class="verdict good"' not in page
+    assert 'class="verdict weak"' in page
+    assert "PRIVATE:" not in page
+    assert "--trusted" in page  # what to do about it
+
+
+def test_a_signed_certificate_is_shown_with_the_name_of_its_key():
+    found = certificate(epsilon=1.0, unit="record", mechanism="gaussian")
+    signed = dataclasses.replace(read_from_outside(found), signer="clinic-vienna")
+    page = render(Report(title="r", certificates={"m": signed}))
+    assert 'class="verdict good">PRIVATE: ' in page
+    assert "PRIVATE, signed by clinic-vienna" in page
+    assert "UNVERIFIED" not in page.upper()
+
+
+def test_one_unverified_party_makes_the_whole_an_unverified_claim():
+    mixed = {"north": certificate(), "south": read_from_outside(certificate())}
+    page = render(full_report(certificates=mixed))
+    assert "UNVERIFIED CLAIM: " in page
+    assert "PRIVATE PER VALUE" not in page
+
+
 def test_one_party_without_a_promise_spoils_all():
     seeded = release(np.zeros((5, 2)), Privacy(epsilon=1, domain=(0, 1)), random_state=0)
     mixed = {"north": certificate(), "south": seeded.certificate}
@@ -189,6 +227,38 @@ def test_a_report_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         write_html(full_report(), place)
     assert place.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_report_does_not_write_through_a_planted_link(tmp_path):
+    """Whoever can write to the folder must not choose which file is overwritten."""
+    treasure = tmp_path / "treasure"
+    treasure.write_text("mine")
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    for name in ("report.html", ".report.html.part", ".report.html.tmp"):
+        (folder / name).symlink_to(treasure)
+    write_html(full_report(), folder / "report.html")
+    assert treasure.read_text() == "mine"
+    assert not (folder / "report.html").is_symlink()
+    assert "permea report" in (folder / "report.html").read_text()
+
+
+def test_text_of_strangers_cannot_command_a_browser_or_a_terminal():
+    wicked = "<img src=x onerror=alert(1)>\x1b[2J\x9b\u202e"
+    found = dataclasses.replace(certificate(), noise=wicked, steps=(wicked,))
+    page = render(
+        full_report(
+            title=wicked,
+            facts={wicked: wicked},
+            certificates={wicked: found},
+            accuracy=Accuracy(0.9, (0.8, 1.0), 10, {wicked: 0.5}),
+            measures={wicked: (wicked, wicked)},
+            reproduce=[wicked],
+        )
+    )
+    assert "<img src=x" not in page
+    assert not set("\x1b\x9b\u202e") & set(page)
+    assert "\\x1b[2J\\x9b\\u202e" in page
 
 
 PROBE = """

@@ -115,10 +115,25 @@ class Report:
 
     @property
     def is_private(self) -> bool:
-        """Whether every certificate promises something, and there is one."""
+        """Whether every certificate promises something, and there is one.
+
+        Whether that may be believed is another question: see `is_verified` and `status`.
+        """
         return bool(self.certificates) and all(
             certificate.is_private for certificate in self.certificates.values()
         )
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether every certificate was made by this process or signed by a trusted key."""
+        return all(certificate.is_verified for certificate in self.certificates.values())
+
+    @property
+    def status(self) -> str:
+        """The verdict: "PRIVATE", "unverified claim" or "not private"."""
+        if not self.is_private:
+            return "not private"
+        return "PRIVATE" if self.is_verified else "unverified claim"
 
     @property
     def weakest(self) -> Certificate | None:

@@ -1,19 +1,25 @@
 """The report as one HTML file that needs no network: for a privacy officer and an engineer."""
 
-import json
 from collections.abc import Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from permea._files import write_atomically
+from permea._text import safe_html as escape
+from permea._text import safe_json
 from permea._version import __version__
 from permea.privacy import Certificate
 from permea.report import svg
 from permea.report.content import Accuracy, Chart, Report, Samples
 from permea.report.pixels import png_address, strip
-from permea.report.words import hides_rows, paragraphs
+from permea.report.words import HOW_TO_VERIFY, hides_rows, paragraphs, standing
 
+_CLAIM = {
+    "PRIVATE": "Claimed ε",
+    "unverified claim": "Claimed ε (unverified)",
+    "not private": "Asked for (NOT promised)",
+}
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
@@ -25,21 +31,14 @@ def write_html(report: Report, path: str | Path) -> Path:
     report : Report
         What to show.
     path : path
-        Where; it appears only when it is complete.
+        Where; it appears only when it is complete. A symbolic link there is replaced, not followed.
 
     Returns
     -------
     pathlib.Path
         The file.
     """
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        beside.write_text(render(report), encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    return write_atomically(path, render(report).encode("utf-8"))
 
 
 def render(report: Report) -> str:
@@ -108,6 +107,9 @@ def _verdict(report: Report) -> str:
         reasons = {r for c in report.certificates.values() for r in c.reasons_not_private}
         text = "NOT PRIVATE: " + "; ".join(sorted(reasons))
         return f'<strong class="verdict">{escape(text)}</strong>'
+    if not report.is_verified:
+        text = f"UNVERIFIED CLAIM: {weakest.privacy.describe()}. {HOW_TO_VERIFY}"
+        return f'<strong class="verdict weak">{escape(text)}</strong>'
     text = f"PRIVATE: {weakest.privacy.describe()}"
     if hides_rows(weakest):
         return f'<strong class="verdict good">{escape(text)}</strong>'
@@ -146,7 +148,7 @@ def _figures(report: Report) -> str:
         small = f"δ = {privacy.delta:g} per {privacy.unit}. For a whole row: {record}"
         if privacy.unit == "record":
             small = f"δ = {privacy.delta:g} per record (a whole row)"
-        claim = "Claimed ε" if report.is_private else "Asked for (NOT promised)"
+        claim = _CLAIM[report.status]
         cards.append(_card(claim, f"ε = {privacy.epsilon:g} per {privacy.unit}", small))
     best = report.strongest_attack
     if best is not None:
@@ -185,9 +187,8 @@ def _promise(report: Report) -> str:
 
 
 def _certificate(certificate: Certificate) -> str:
-    lines = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in certificate.entries()
-    )
+    entries = [("status", standing(certificate)), *certificate.entries()]
+    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in entries)
     return f"<dl>{lines}</dl>"
 
 
@@ -278,7 +279,7 @@ def _figure(chart: Chart) -> str:
         for i, x in enumerate(chart.x)
     )
     return (
-        f'<figure data-chart="{escape(chart.key, quote=True)}"><h3>{escape(chart.title)}</h3>'
+        f'<figure data-chart="{escape(chart.key)}"><h3>{escape(chart.title)}</h3>'
         f'{svg.draw(chart)}<output class="readout" aria-live="polite"></output>'
         f'<div class="legend" role="group" aria-label="Show or hide">{buttons}</div>'
         f"<figcaption>{escape(chart.caption)}</figcaption>"
@@ -308,7 +309,7 @@ def _samples(samples: Samples | None) -> str:
         return ""
     names = list(samples.stages)
     chosen = names.index(samples.chosen) if samples.chosen in names else 0
-    listed = escape(json.dumps(names, ensure_ascii=False), quote=True)
+    listed = escape(safe_json(names))
     out = (
         "<p>The same rows as they are, after the noise, and fabricated from the noised rows of "
         "their class. Move the slider to another ε.</p>"
@@ -321,14 +322,14 @@ def _samples(samples: Samples | None) -> str:
     for index, (name, stages) in enumerate(samples.stages.items()):
         hidden = "" if index == chosen else " hidden"
         block = "".join(_stage(stage, rows, samples) for stage, rows in stages.items())
-        out += f'<div data-epsilon="{escape(name, quote=True)}"{hidden}>{block}</div>'
+        out += f'<div data-epsilon="{escape(name)}"{hidden}>{block}</div>'
     return out
 
 
 def _stage(name: str, rows: Any, samples: Samples) -> str:
     if samples.shape is not None:
         picture = png_address(strip(rows, samples.shape, samples.domain))
-        text = escape(f"{len(rows)} rows, {name}", quote=True)
+        text = escape(f"{len(rows)} rows, {name}")
         shown = f'<img alt="{text}" src="{picture}">'
     else:
         heads = "".join(f'<th class="n">{escape(str(c))}</th>' for c in samples.columns)

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from html import escape
-from json import dumps
 from typing import Any
 
+from permea._text import safe_html as escape
+from permea._text import safe_json
 from permea.report.content import Chart, Series
 
 WIDTH, HEIGHT = 460.0, 290.0
@@ -27,8 +27,8 @@ def draw(chart: Chart) -> str:
     draw_series = _bars if chart.kind == "histogram" else _curve
     parts += [draw_series(chart, one, index, scale) for index, one in enumerate(chart.series)]
     parts.append(f'<line class="guide" y1="{TOP}" y2="{HEIGHT - BOTTOM}" x1="-9" x2="-9"/>')
-    readout = escape(dumps(_readout(chart, scale), ensure_ascii=False), quote=True)
-    label = escape(f"{chart.title}. Use the arrow keys to read values.", quote=True)
+    readout = escape(safe_json(_readout(chart, scale), allow_nan=True))
+    label = escape(f"{chart.title}. Use the arrow keys to read values.")
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" tabindex="0" role="img" '
         f'aria-label="{label}" data-readout="{readout}">{"".join(parts)}</svg>'
@@ -194,7 +194,7 @@ def _readout(chart: Chart, scale: _Scale) -> dict[str, Any]:
 def interval_bar(value: float, interval: Sequence[float]) -> str:
     """A value with its interval between 0 and 1, guessing marked at one half."""
     low, high = (120 * bound for bound in interval)
-    text = escape(f"{value:.2f}, interval {interval[0]:.2f} to {interval[1]:.2f}", quote=True)
+    text = escape(f"{value:.2f}, interval {interval[0]:.2f} to {interval[1]:.2f}")
     return (
         f'<svg class="bar" viewBox="0 0 120 16" role="img" aria-label="{text}">'
         '<line class="grid" x1="0" x2="120" y1="8" y2="8"/>'

@@ -4,6 +4,11 @@ import math
 
 from permea.privacy import Certificate
 
+HOW_TO_VERIFY = (
+    "No trusted key has signed this certificate, so nothing shows who wrote it or that it belongs "
+    "to this model. Its owner signs with --sign KEY; its reader lists the public key in a file "
+    "given by --trusted."
+)
 _WEAK = 3.0  # the best guess is right in 95 % of cases
 _WORTHLESS = 10.0  # from here on the best guess is certain for all practical purposes
 
@@ -45,6 +50,13 @@ def hides_rows(certificate: Certificate) -> bool:
     return certificate.record_epsilon < _WORTHLESS
 
 
+def standing(certificate: Certificate) -> str:
+    """The verdict on a certificate, with the name of the key that signed it."""
+    if certificate.is_private and certificate.signer:
+        return f"{certificate.status}, signed by {certificate.signer}"
+    return certificate.status
+
+
 def paragraphs(certificate: Certificate) -> list[str]:
     """What is promised and what is not, one thought per paragraph."""
     if not certificate.is_private:
@@ -52,7 +64,8 @@ def paragraphs(certificate: Certificate) -> list[str]:
             "This model is NOT private: " + "; ".join(certificate.reasons_not_private) + ".",
             "The figures below describe what was asked for, not what is promised.",
         ]
-    out = [
+    out = [] if certificate.is_verified else [f"This is an unverified claim. {HOW_TO_VERIFY}"]
+    out += [
         "The training data were noised before anything else saw them, so whoever gets the model, "
         "with any knowledge and any computer, learns from it only what the noised data tell.",
         _about_units(certificate),
