@@ -22,7 +22,7 @@ def by_moments(X, y, epsilon):
     from permea import MomentClassifier, Privacy
 
     privacy = Privacy(epsilon=epsilon, delta=1e-5, unit="record", domain=(0, 1))
-    return MomentClassifier(privacy=privacy, features="gradients").fit(X, y)
+    return MomentClassifier(privacy=privacy, features="gradients", classes=range(10)).fit(X, y)
 
 
 def lines(*functions):

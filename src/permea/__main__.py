@@ -2,6 +2,8 @@
 
 import sys
 
+from permea.cli.errors import ExitCode
+
 
 def main() -> None:
     """Run the command line, or say which extra it needs.
@@ -17,7 +19,7 @@ def main() -> None:
             'Install the extra: pip install "permea[cli]".',
             file=sys.stderr,
         )
-        sys.exit(1)
+        sys.exit(ExitCode.UNAVAILABLE)
     del pandas
     from permea.cli.app import run
 

@@ -69,10 +69,25 @@ def test_new_rows_and_json(owners):
                  "fresh.csv", "--method", "centers", "--json", "-o", "out.csv")  # fmt: skip
     assert done.code == 0, done.err
     said = json.loads(done.out)
-    assert (said["rows"], said["method"], said["source_private"]) == (80, "centers", True)
+    assert (said["rows"], said["method"]) == (80, "centers")
+    assert (said["source_private"], said["source_status"]) == (False, "unverified claim")
     assert said["history"][0]["changed"] == 68
     out = pd.read_csv(shell.folder / "out.csv")
     assert np.mean(out["prediction"] == truth["y"]) > 0.9
+
+
+def test_a_signed_artefact_is_known_by_its_key(shell):
+    line = shell("keys", "create", "north", "-o", "north.key").out
+    (shell.folder / "trusted.keys").write_text(line)
+    made = shell("source", "data.csv", "--label", "y", "--id", "id", *PRIVATE,
+                 "--sign", "north.key", "-o", "s.permea")  # fmt: skip
+    assert made.code == 0, made.err
+    assert "signed by north" in made.out
+    done = shell("transfer", "s.permea", "new.csv", "--label", "y", "--id", "id",
+                 "--trusted", "trusted.keys", "--json", "-o", "out.csv")  # fmt: skip
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["source_private"], said["source_status"]) == (True, "PRIVATE")
 
 
 def test_an_artefact_of_the_library_works_as_well(shell):

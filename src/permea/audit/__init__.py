@@ -1,22 +1,27 @@
 """Attacks, density difference and an empirical lower bound on epsilon.
 
-Serves any scikit-learn classifier, and says more about those that answer with distances.
+Serves any scikit-learn classifier, says more about those that answer with distances, and most about
+mechanisms whose released numbers can be read.
 """
 
 from permea.audit.bounds import (
     gaussian_epsilon,
+    gaussian_scores_p_value,
     multi_run_epsilon,
     one_run_bound,
     one_run_epsilon,
     one_run_p_value,
+    shift_epsilon,
 )
 from permea.audit.density import DensityDifference, density_difference, fit_density_difference
-from permea.audit.empirical import EmpiricalEpsilon, empirical_epsilon, release_epsilon
+from permea.audit.empirical import empirical_epsilon, release_epsilon
 from permea.audit.label_only import label_robustness
 from permea.audit.membership import membership_inference_score
 from permea.audit.metrics import AttackResult, auc, auc_interval, clopper_pearson, tpr_at_fpr
 from permea.audit.reconstruction import AttributeInference, attribute_attack, nearest_row_attack
 from permea.audit.report import AttackReport, guarantee_rows
+from permea.audit.rerun import mechanism_epsilon, why_not_rerun
+from permea.audit.result import EmpiricalEpsilon
 from permea.audit.suite import KINDS, attack
 
 __all__ = [
@@ -35,8 +40,10 @@ __all__ = [
     "empirical_epsilon",
     "fit_density_difference",
     "gaussian_epsilon",
+    "gaussian_scores_p_value",
     "guarantee_rows",
     "label_robustness",
+    "mechanism_epsilon",
     "membership_inference_score",
     "multi_run_epsilon",
     "nearest_row_attack",
@@ -44,5 +51,7 @@ __all__ = [
     "one_run_epsilon",
     "one_run_p_value",
     "release_epsilon",
+    "shift_epsilon",
     "tpr_at_fpr",
+    "why_not_rerun",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
-from scipy.stats import binom, norm
+from scipy.stats import binom, f, kstest, nct, norm
 
 from permea.audit.metrics import lower_bound, upper_bound
 
@@ -156,6 +156,73 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return delta - float(np.exp(first) - np.exp(second))
 
     return _largest_refuted(shortfall)
+
+
+def shift_epsilon(
+    without: ArrayLike, with_canary: ArrayLike, *, delta: float, confidence: float = 0.95
+) -> float:
+    """Bound ε by the shift between Gaussian scores, in standard deviations.
+
+    If the scores are N(a, s²) without and N(a + μs, s²) with the canary, whoever thresholds them
+    tells the two apart as well as μ-Gaussian differential privacy allows, so the mechanism loses at
+    least ε(δ) of μ. Student's t has the noncentral law with the parameter μ / √(1/n + 1/m), whose
+    lower confidence limit is exact under this assumption: see :func:`gaussian_scores_p_value`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.normal(size=(2, 4000))
+    >>> target = gaussian_epsilon(0.5, 1e-5)
+    >>> bool(0.85 < shift_epsilon(a, b + 0.5, delta=1e-5) / target < 1)
+    True
+    """
+    low, high = np.asarray(without, dtype=np.float64), np.asarray(with_canary, dtype=np.float64)
+    freedom = len(low) + len(high) - 2
+    variance = (low.var() * len(low) + high.var() * len(high)) / freedom
+    width = float(np.sqrt(1.0 / len(low) + 1.0 / len(high)))
+    if variance <= 0 or high.mean() <= low.mean():
+        return 0.0
+    t = float((high.mean() - low.mean()) / (np.sqrt(variance) * width))
+    mu = _noncentrality(t, freedom, 1.0 - confidence) * width
+    return gaussian_epsilon(mu, delta) if mu > 1e-6 else 0.0
+
+
+def _noncentrality(t: float, freedom: int, alpha: float) -> float:
+    """Lower confidence limit of the noncentrality of a t value."""
+
+    def excess(noncentrality: float) -> float:
+        return float(nct.sf(t, freedom, noncentrality)) - alpha
+
+    spread = float(np.sqrt(1.0 + t * t / (2.0 * freedom)))
+    start = t - float(norm.isf(alpha)) * spread  # Johnson and Welch 1940, to first order
+    low, high = start - spread, start + spread
+    if not (excess(low) < 0 < excess(high)):
+        return low
+    return float(brentq(excess, low, high, xtol=1e-9))
+
+
+def gaussian_scores_p_value(without: ArrayLike, with_canary: ArrayLike) -> float:
+    """How well scores fit what :func:`shift_epsilon` assumes: normal, with one variance.
+
+    The smaller of two p values, doubled: Kolmogorov and Smirnov's test of the scores about the mean
+    of their side (with estimated parameters, hence conservative), and the ratio of the variances.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> gaussian_scores_p_value(rng.normal(size=999), 1 + rng.normal(size=999)) > 0.01
+    True
+    >>> gaussian_scores_p_value(rng.laplace(size=999), 1 + rng.laplace(size=999)) < 0.01
+    True
+    """
+    sides = [np.asarray(side, dtype=np.float64) for side in (without, with_canary)]
+    spreads = [float(side.std(ddof=1)) for side in sides]
+    if min(spreads) <= 1e-12 * max(1.0, *(float(np.abs(side).max()) for side in sides)):
+        return 0.0
+    standard = [(side - side.mean()) / spread for side, spread in zip(sides, spreads, strict=True)]
+    shape = float(kstest(np.concatenate(standard), "norm").pvalue)
+    ratio = float(f.sf(max(spreads) ** 2 / min(spreads) ** 2, len(sides[0]) - 1, len(sides[1]) - 1))
+    return min(1.0, 2.0 * min(shape, 2.0 * ratio))
 
 
 def multi_run_epsilon(

@@ -1,8 +1,11 @@
 """Empirical ε: what a training or a release has leaked at least.
 
-Canaries are rows (or entries) whose value is decided by a coin. Whoever sees the result guesses the
-coins; guessing better than an (ε,δ)-private training allows proves that ε is larger. The bound
-holds for the neighbour relation of the coins:
+Where a release is at hand (moments of an estimator, or released rows) the audit is a white box: the
+released numbers of many small releases are told apart by their likelihood ratio on the two worst
+neighbours (:mod:`permea.audit.white_box`). Where only the trained model can be asked, canaries are
+rows (or entries) whose value is decided by a coin, and whoever asks the model guesses the coins;
+guessing better than an (ε,δ)-private training allows proves that ε is larger. The bound holds for
+the neighbour relation of the coins:
 
 ``unit="record"``, ``neighbours="replace"``
     the coin decides which of two rows is in the data, whose number of rows is public;
@@ -19,123 +22,87 @@ Nasr et al. (2023), Tight Auditing of Differentially Private Machine Learning, U
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 
-from permea._progress import progress
-from permea.audit import signals
+from permea.audit.black_box import Domain, Score, coin_source, new_model, training_epsilon, walk
 from permea.audit.bounds import multi_run_epsilon, one_run_epsilon
+from permea.audit.moment_canaries import MOMENT_ESTIMATORS, MomentExperiment
+from permea.audit.result import EmpiricalEpsilon
+from permea.audit.row_canaries import RowExperiment
+from permea.audit.white_box import white_box_epsilon
+from permea.privacy import Privacy
 
 Array = NDArray[np.float64]
-Domain = tuple[ArrayLike, ArrayLike]
-#: Two versions of each canary, with labels: the coin picks one. A label of None: no row at all.
-Versions = tuple[Array, NDArray[Any], Array | None, NDArray[Any]]
 
 RELATIONS = {"entry": ("replace",), "record": ("replace", "add/remove")}
-
-
-@dataclass(frozen=True)
-class EmpiricalEpsilon:
-    """A lower bound on ε, with everything that it depends on.
-
-    Attributes
-    ----------
-    epsilon : float
-        The training (or release) leaked at least this much per ``unit``.
-    delta : float
-        The δ for which the bound holds.
-    unit : {"entry", "record"}
-        What one ε speaks of.
-    neighbours : {"replace", "add/remove"}
-        How two neighbouring data sets differ.
-    confidence : float
-        Probability with which the bound holds, all choices of the audit included.
-    method : {"one-run", "multi-run"}
-        How it was found.
-    trials : int
-        Canaries of the one run, or runs.
-    note : str
-        What else the bound rests on.
-    """
-
-    epsilon: float
-    delta: float
-    unit: str
-    neighbours: str
-    confidence: float
-    method: str
-    trials: int
-    note: str = ""
-
-    def __str__(self) -> str:
-        means = "canaries" if self.method == "one-run" else "runs"
-        text = (
-            f"leaked at least ε = {self.epsilon:.3g} per {self.unit} at δ = {self.delta:g} "
-            f"({self.neighbours} neighbours, {100 * self.confidence:g} % confidence, "
-            f"{self.method} audit, {self.trials} {means})"
-        )
-        return f"{text}; {self.note}" if self.note else text
-
-    def refutes(self, epsilon: float) -> bool:
-        """Tell whether the audit refutes a claimed ε of the same unit, neighbours and δ."""
-        return self.epsilon > epsilon
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain numbers and strings, ready for JSON."""
-        return asdict(self)
+METHODS = ("white-box", "one-run", "multi-run")
+_RELEASES, _TRAININGS = 8000, 200  # of both sides together
 
 
 def empirical_epsilon(
     make_classifier: Any,
-    X: ArrayLike,
-    y: ArrayLike,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     *,
+    privacy: Privacy | None = None,
     canaries: int = 500,
-    method: str = "one-run",
-    runs: int = 200,
-    unit: str = "record",
-    neighbours: str = "replace",
+    method: str | None = None,
+    runs: int | None = None,
+    unit: str | None = None,
+    neighbours: str | None = None,
     domain: Domain | None = None,
-    delta: float = 0.0,
+    delta: float | None = None,
     confidence: float = 0.95,
     tradeoff: str = "any",
-    score: Callable[[Any, Array, NDArray[Any]], Array] | None = None,
+    score: Score | None = None,
     random_state: int | None = 0,
 ) -> EmpiricalEpsilon:
     """Find a lower bound on the ε of a training: "it leaked at least ε = … per record (95 %)".
 
-    Record canaries are rows of ``X`` with a wrong label, the rows a model must remember to answer
-    with that label; the coin decides whether one is there or, for ``neighbours="replace"``, another
-    such row in its place. Entry canaries are rows of ``X`` in which one entry is at the low or high
-    end of the domain. The classifier is trained on ``X`` without the rows the canaries came from,
-    plus the canaries as the coins fell.
+    A :class:`~permea.MomentClassifier` or :class:`~permea.MomentRegressor` with a promise is
+    audited as a white box: its mechanism releases the moments of two made-up neighbouring data sets
+    many times, and the released numbers are told apart by their likelihood ratio. The data sets are
+    the worst that the plan of the noise allows. ``X`` and ``y`` are not needed for that; with them
+    the bound from the answers of the trained model stands beside it.
+
+    All other classifiers are audited by their answers. Record canaries are rows of ``X`` with a
+    wrong label, the rows a model must remember to answer with that label; the coin decides whether
+    one is there or, for ``neighbours="replace"``, another such row in its place. Entry canaries are
+    rows of ``X`` in which one entry is at the low or high end of the domain. The classifier is
+    trained on ``X`` without the rows the canaries came from, plus the canaries as the coins fell.
 
     Parameters
     ----------
     make_classifier : callable or estimator
         Called without arguments for a new unfitted classifier per training, or an estimator that is
-        cloned. Its randomness must be new in each training; if it is not, a multi-run audit shows.
-    X, y : array-like
+        cloned. Its randomness must be new in each training; if it is not, the audit shows it. With
+        ``privacy`` a release of rows: a function from a matrix to the released matrix.
+    X, y : array-like, optional
         Data to train on.
+    privacy : Privacy, optional
+        The promise of a release of rows: see :func:`release_epsilon`.
     canaries : int
         Coins of the one-run audit; at most half the rows, or a third for replaced records.
-    method : {"one-run", "multi-run"}
-        One training with many canaries (Steinke et al. 2023), or many trainings with one canary
-        (Clopper-Pearson): slower and tighter.
-    runs : int
-        Trainings of the multi-run audit, half with either side of the coin.
-    unit : {"record", "entry"}
-        What a coin decides about.
-    neighbours : {"replace", "add/remove"}
-        The neighbour relation of records; entries are always replaced.
+    method : {"white-box", "one-run", "multi-run"}, optional
+        The released numbers themselves; one training with many canaries (Steinke et al. 2023); or
+        many trainings with one canary (Clopper-Pearson). The white box where a release is at hand,
+        else one run.
+    runs : int, optional
+        Releases of the white box (8000), or trainings of the multi-run audit (200), half of them
+        with either side of the coin. The white box makes up to 801 more, which are compared.
+    unit : {"record", "entry"}, optional
+        What a coin decides about; records by default.
+    neighbours : {"replace", "add/remove"}, optional
+        The neighbour relation of records, that of the estimator by default; entries are always
+        replaced.
     domain : (low, high), optional
         Needed for entries: numbers or one number per column.
-    delta : float
-        The δ of the claim.
+    delta : float, optional
+        The δ of the claim; that of the promise for the white box, else 0.
     confidence : float
         Probability with which the bound holds.
     tradeoff : {"any", "gaussian"}
@@ -161,70 +128,145 @@ def empirical_epsilon(
     >>> print(empirical_epsilon(KNeighborsClassifier(1), X, y, canaries=150))
     leaked at least ε = ... per record at δ = 0 (replace neighbours, 95 % confidence, one-run audit,
     150 canaries)
+
+    The same for a mechanism whose released moments are at hand:
+
+    >>> from permea import MomentClassifier, Privacy
+    >>> promise = Privacy(epsilon=8, delta=1e-3, unit="record", domain=(0, 1))
+    >>> found = empirical_epsilon(MomentClassifier(privacy=promise), runs=200)
+    >>> found.method, found.claim, bool(found.epsilon > 3)
+    ('white-box', 8.0, True)
     """
-    _check(method, unit, neighbours)
-    rng = _coin_source(random_state)
-    measure = signals.sharpest_signal if score is None else score
-    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
-    count = canaries if method == "one-run" else 1
-    base, versions = _canaries(rows, labels, count, unit, neighbours, domain, rng)
-
-    def train_and_score(coins: NDArray[np.bool_]) -> Array:
-        model = _new_model(make_classifier)
-        data, target = _planted(rows[base], labels[base], versions, coins)
-        return _score(measure, model.fit(data, target), versions)
-
-    note = ""
-    if method == "one-run":
-        coins = rng.random(count) < 0.5
-        epsilon, _, _ = one_run_epsilon(
-            train_and_score(coins), coins, delta=delta, confidence=confidence
+    if privacy is not None:
+        return release_epsilon(
+            make_classifier, privacy=privacy, method=method or "white-box", runs=runs,
+            delta=delta, confidence=confidence, tradeoff=tradeoff, random_state=random_state,
+        )  # fmt: skip
+    chosen = method or _method_for(make_classifier, unit, neighbours, score)
+    _check(chosen, unit or "record", neighbours or "replace")
+    if chosen == "white-box":
+        found = _moment_epsilon(
+            make_classifier, runs or _RELEASES, unit, neighbours, delta, confidence
+        )
+        if X is None or y is None:
+            return found
+        chosen, unit, neighbours, delta = "one-run", found.unit, found.neighbours, found.delta
+    elif X is None or y is None:
+        raise ValueError(
+            "Rows X and labels y are missing. Only an estimator that releases moments under a "
+            "promise, or a release of rows with privacy=…, is audited without them."
         )
     else:
-        sides = [
-            np.array([train_and_score(np.array([side]))[0] for _ in _walk(runs // 2, side)])
-            for side in (False, True)
-        ]
-        epsilon = multi_run_epsilon(*sides, tradeoff=tradeoff, delta=delta, confidence=confidence)
-        note = "holds for Gaussian mechanisms" if tradeoff == "gaussian" else ""
-    trials = count if method == "one-run" else 2 * (runs // 2)
-    return EmpiricalEpsilon(epsilon, delta, unit, neighbours, confidence, method, trials, note)
+        found = None
+    asked = training_epsilon(
+        make_classifier, X, y, method=chosen, canaries=canaries, runs=runs or _TRAININGS,
+        unit=unit or "record", neighbours=neighbours or "replace", domain=domain,
+        delta=delta or 0.0, confidence=confidence, tradeoff=tradeoff, score=score,
+        random_state=random_state,
+    )  # fmt: skip
+    return asked if found is None else replace(found, black_box=asked.epsilon)
+
+
+def _method_for(make: Any, unit: str | None, neighbours: str | None, score: Score | None) -> str:
+    """The white box where moments are released, and nobody asks for something else."""
+    model = new_model(make)
+    at_hand = isinstance(model, MOMENT_ESTIMATORS) and model.privacy is not None
+    if not at_hand or score is not None or unit == "entry":
+        return "one-run"
+    return "white-box" if neighbours in (None, model.neighbours) else "one-run"
+
+
+def _moment_epsilon(
+    make: Any,
+    runs: int,
+    unit: str | None,
+    neighbours: str | None,
+    delta: float | None,
+    confidence: float,
+) -> EmpiricalEpsilon:
+    """White-box audit of an estimator that releases moments."""
+    experiment = MomentExperiment(make)
+    plan = experiment.plan
+    if unit not in (None, "record") or neighbours not in (None, plan.neighbours):
+        raise ValueError(
+            f"The estimator's promise is per record under the relation {plan.neighbours!r}; a "
+            "white-box audit is of that promise. Leave out unit and neighbours."
+        )
+    note = (
+        f"the estimator's mechanism on {experiment.n_rows} made-up rows of two columns; says "
+        "nothing about other rows, nor about its feature map"
+    )
+    return _measured(experiment, plan.privacy, plan.neighbours, runs, delta, confidence, note)
+
+
+def _measured(
+    experiment: MomentExperiment | RowExperiment,
+    privacy: Privacy,
+    neighbours: str,
+    runs: int,
+    delta: float | None,
+    confidence: float,
+    note: str,
+) -> EmpiricalEpsilon:
+    """Run the white box and write down what it found beside the claim."""
+    at = privacy.delta if delta is None else delta
+    found = white_box_epsilon(experiment, releases=runs // 2, delta=at, confidence=confidence)
+    claimed = at == privacy.delta
+    return EmpiricalEpsilon(
+        found.epsilon, at, privacy.unit, neighbours, confidence, "white-box", found.releases, note,
+        claim=privacy.epsilon if claimed else None,
+        assumption=found.assumption,
+        assumption_free=found.assumption_free,
+        attainable=experiment.attainable if claimed else None,
+        seen_by=found.seen_by,
+    )  # fmt: skip
 
 
 def release_epsilon(
-    release: Callable[[Array], ArrayLike],
+    release: Callable[[Array], ArrayLike] | None = None,
     *,
-    domain: Domain,
+    privacy: Privacy | None = None,
+    domain: Domain | None = None,
     n_columns: int = 1,
     canaries: int = 5000,
-    method: str = "one-run",
+    method: str | None = None,
+    runs: int | None = None,
     unit: str = "entry",
     overshoot: float = 0.0,
     statistic: Callable[[Array], Array] | None = None,
-    delta: float = 0.0,
+    delta: float | None = None,
     confidence: float = 0.95,
     tradeoff: str = "any",
     random_state: int | None = 0,
 ) -> EmpiricalEpsilon:
     """Find a lower bound on the ε of a release of a matrix, row for row.
 
-    Every entry (``unit="entry"``) or every whole row (``unit="record"``) is at the low or the high
-    end of the domain, as its own coin says: neighbours as far apart as the domain allows. Noise
-    that is independent between units makes one run as good as many.
+    With ``privacy`` the declared law of the noise is known, and the audit is a white box: many
+    releases of a few rows, of which one is the canary, are told apart by their likelihood ratio.
+
+    Without it, every entry (``unit="entry"``) or every whole row (``unit="record"``) is at the low
+    or the high end of the domain, as its own coin says: neighbours as far apart as the domain
+    allows. Noise that is independent between units makes one run as good as many.
 
     Parameters
     ----------
-    release : callable
-        Takes a matrix and returns the released matrix of the same shape.
+    release : callable, optional
+        Takes a matrix and returns the released matrix of the same shape. With ``privacy`` the
+        library's own :func:`permea.release` by default.
+    privacy : Privacy, optional
+        The promise: unit, domain, mechanism and claim of the white box.
     domain : (low, high)
-        The declared domain, numbers or one number per column.
+        The declared domain, numbers or one number per column; needed without ``privacy``.
     n_columns : int
         Columns of the matrix.
     canaries : int
         Coins of the one run; releases for ``method="multi-run"``.
-    method : {"one-run", "multi-run"}
-        One release of many units, or many releases of one unit, which also finds randomness that is
-        repeated between releases.
+    method : {"white-box", "one-run", "multi-run"}, optional
+        The likelihood ratio of many releases; one release of many units; or many releases of one
+        unit, which also finds randomness that is repeated between releases. The white box with
+        ``privacy``, else one run.
+    runs : int, optional
+        Releases of the white box, half of them with either side of the coin; 8000 by default.
     unit : {"entry", "record"}
         What a coin decides about.
     overshoot : float
@@ -240,14 +282,65 @@ def release_epsilon(
     >>> import numpy as np
     >>> from permea.audit import release_epsilon
     >>> rng = np.random.default_rng(0)
-    >>> claimed = lambda Y: Y + rng.laplace(0, 1.0, Y.shape)  # ε = 1 per entry on [0, 1]
+    >>> def claimed(Y):  # ε = 1 per entry on [0, 1]
+    ...     return np.clip(Y, 0, 1) + rng.laplace(0, 1.0, Y.shape)
     >>> bool(0.8 < release_epsilon(claimed, domain=(0, 1)).epsilon < 1.0)
     True
+    >>> from permea import Privacy
+    >>> found = release_epsilon(claimed, privacy=Privacy(epsilon=1, domain=(0, 1)), runs=2000)
+    >>> found.method, found.claim, bool(0.5 < found.epsilon < 1.0)
+    ('white-box', 1.0, True)
     """
-    _check(method, unit, "replace")
+    chosen = method or ("one-run" if privacy is None else "white-box")
+    _check(chosen, unit, "replace")
+    if chosen == "white-box":
+        return _row_epsilon(release, privacy, runs or _RELEASES, delta, confidence)
+    if privacy is not None:
+        n_columns, unit, domain = privacy.n_columns or n_columns, privacy.unit, privacy.domain
+    if release is None or domain is None:
+        raise ValueError("Give the release and its declared domain=(low, high), or privacy=….")
+    return _coin_epsilon(
+        release, domain, n_columns, canaries, chosen, unit, overshoot, statistic, delta or 0.0,
+        confidence, tradeoff, random_state,
+    )  # fmt: skip
+
+
+def _row_epsilon(
+    release: Callable[[Array], ArrayLike] | None,
+    privacy: Privacy | None,
+    runs: int,
+    delta: float | None,
+    confidence: float,
+) -> EmpiricalEpsilon:
+    """White-box audit of a release of rows."""
+    if privacy is None:
+        raise ValueError("A white-box audit of released rows needs the promise as privacy=….")
+    experiment = RowExperiment(release, privacy)
+    note = (
+        f"the mechanism on {experiment.n_rows} made-up rows, the number of columns being "
+        f"{experiment.n_columns}; says nothing about other rows"
+    )
+    return _measured(experiment, privacy, "replace", runs, delta, confidence, note)
+
+
+def _coin_epsilon(
+    release: Callable[[Array], ArrayLike],
+    domain: Domain,
+    n_columns: int,
+    canaries: int,
+    method: str,
+    unit: str,
+    overshoot: float,
+    statistic: Callable[[Array], Array] | None,
+    delta: float,
+    confidence: float,
+    tradeoff: str,
+    random_state: int | None,
+) -> EmpiricalEpsilon:
+    """Rows at the ends of the domain as coins fell, which are guessed from the release."""
     low = np.broadcast_to(np.asarray(domain[0], dtype=np.float64), (n_columns,))
     width = np.broadcast_to(np.asarray(domain[1], dtype=np.float64), (n_columns,)) - low
-    rng = _coin_source(random_state)
+    rng = coin_source(random_state)
 
     def observe(coins: Array) -> Array:
         values = low + width * (coins + overshoot * (2.0 * coins - 1.0))
@@ -269,7 +362,7 @@ def release_epsilon(
         planted = other.copy()
         planted[0, : (n_columns if unit == "record" else 1)] = 1.0
         sides = [
-            np.array([observe(row)[0] for _ in _walk(canaries // 2, row is planted)])
+            np.array([observe(row)[0] for _ in walk(canaries // 2, row is planted)])
             for row in (other, planted)
         ]
         epsilon = multi_run_epsilon(*sides, tradeoff=tradeoff, delta=delta, confidence=confidence)
@@ -277,24 +370,9 @@ def release_epsilon(
     return EmpiricalEpsilon(epsilon, delta, unit, "replace", confidence, method, trials, note)
 
 
-def _coin_source(random_state: int | None) -> np.random.Generator:
-    """Give a stream of its own: coins drawn like a mechanism's equally seeded noise would lie."""
-    return np.random.default_rng(None if random_state is None else [random_state, 0xC0175])
-
-
-def _new_model(make_classifier: Any) -> Any:
-    if isinstance(make_classifier, type) or not hasattr(make_classifier, "fit"):
-        return make_classifier()
-    return clone(make_classifier)
-
-
-def _walk(runs: int, planted: bool) -> Any:
-    return progress(range(runs), desc="runs with" if planted else "runs without")
-
-
 def _check(method: str, unit: str, neighbours: str) -> None:
-    if method not in ("one-run", "multi-run"):
-        raise ValueError(f"method must be 'one-run' or 'multi-run', got {method!r}.")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
     if unit not in RELATIONS:
         raise ValueError(f"unit must be 'entry' or 'record', got {unit!r}.")
     if neighbours not in RELATIONS[unit]:
@@ -302,68 +380,3 @@ def _check(method: str, unit: str, neighbours: str) -> None:
             f"neighbours={neighbours!r} is not defined for unit={unit!r}; expected one of "
             f"{', '.join(map(repr, RELATIONS[unit]))}."
         )
-
-
-def _canaries(
-    X: Array,
-    y: NDArray[Any],
-    count: int,
-    unit: str,
-    neighbours: str,
-    domain: Domain | None,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.intp], Versions]:
-    """Draw the canaries; give the positions of the rows that stay, and both versions of each."""
-    sources = 2 if (unit == "record" and neighbours == "replace") else 1
-    if count * sources >= len(X) - len(np.unique(y)):
-        raise ValueError(
-            f"{count} canaries need {count * sources} of the {len(X)} rows, and some must remain "
-            "to train on; ask for fewer."
-        )
-    order = rng.permutation(len(X))
-    first, rest = order[:count], order[count:]
-    if unit == "entry":
-        return rest, _entry_versions(X[first], y[first], domain, rng)
-    wrong = _wrong_labels(y, y[first], rng)
-    if neighbours == "add/remove":
-        return rest, (X[first], wrong, None, wrong)
-    second, rest = rest[:count], rest[count:]
-    return rest, (X[first], wrong, X[second], _wrong_labels(y, y[second], rng))
-
-
-def _entry_versions(
-    X: Array, y: NDArray[Any], domain: Domain | None, rng: np.random.Generator
-) -> Versions:
-    if domain is None:
-        raise ValueError("unit='entry' needs the declared domain=(low, high) of the entries.")
-    low, high = (np.broadcast_to(np.asarray(end, dtype=float), X.shape[1:]) for end in domain)
-    columns, positions = rng.integers(X.shape[1], size=len(X)), np.arange(len(X))
-    at_high, at_low = X.copy(), X.copy()
-    at_high[positions, columns] = high[columns]
-    at_low[positions, columns] = low[columns]
-    return at_high, y, at_low, y
-
-
-def _wrong_labels(y: NDArray[Any], own: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    classes, positions = np.unique(y), np.searchsorted(np.unique(y), own)
-    shift = rng.integers(1, max(len(classes), 2), size=len(own))
-    wrong: NDArray[Any] = classes[(positions + shift) % len(classes)]
-    return wrong
-
-
-def _planted(
-    X: Array, y: NDArray[Any], versions: Versions, coins: NDArray[np.bool_]
-) -> tuple[Array, NDArray[Any]]:
-    """Give the training data with the canaries as the coins fell."""
-    heads, y_heads, tails, y_tails = versions
-    if tails is None:
-        return np.concatenate([X, heads[coins]]), np.concatenate([y, y_heads[coins]])
-    chosen = np.where(coins[:, None], heads, tails)
-    return np.concatenate([X, chosen]), np.concatenate([y, np.where(coins, y_heads, y_tails)])
-
-
-def _score(measure: Any, model: Any, versions: Versions) -> Array:
-    """How much better the model knows the heads version of each canary than the tails version."""
-    heads, y_heads, tails, y_tails = versions
-    known: Array = np.asarray(measure(model, heads, y_heads))
-    return known if tails is None else known - np.asarray(measure(model, tails, y_tails))

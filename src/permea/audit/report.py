@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from permea.audit.empirical import EmpiricalEpsilon
+from permea._files import write_atomically
+from permea._text import safe_text
 from permea.audit.metrics import AttackResult
 from permea.audit.reconstruction import AttributeInference
+from permea.audit.result import EmpiricalEpsilon
+from permea.privacy.moments import RELATIONS
 
 _COLUMNS = ("attack", "AUC", "95 % interval", "accuracy", "advantage", "TPR@1%", "TPR@0.1%")
 
@@ -70,7 +73,7 @@ class AttackReport:
         """Give the report as JSON, and write it to ``path`` if there is one."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            write_atomically(path, f"{text}\n".encode())
         return text
 
     def __str__(self) -> str:
@@ -150,7 +153,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def guarantee_rows(
-    certificate: Any = None, measured: Sequence[EmpiricalEpsilon] = ()
+    certificate: Any = None, measured: Sequence[EmpiricalEpsilon] = (), *, not_measured: str = ""
 ) -> tuple[dict[str, Any], ...]:
     """Put the claimed ε, the record-level ε and the empirical lower bounds in one table.
 
@@ -161,27 +164,56 @@ def guarantee_rows(
     measured : sequence of EmpiricalEpsilon
         Lower bounds. One of the same unit and relation as the claim also says whether it refutes
         it: only where the claim's δ is no larger than the one the bound holds for.
+    not_measured : str
+        Why nothing was measured, for a row that says so.
     """
     rows: list[dict[str, Any]] = []
     claims: dict[str, tuple[float, float]] = {}
+    relation = _relation(certificate)
     if certificate is None:
         rows.append(_row("claimed", None, None, "record", "replace", "nothing is claimed"))
     else:
         privacy = certificate.privacy
         claims["record"] = (certificate.record_epsilon, certificate.record_delta)
         claims[privacy.unit] = (privacy.epsilon, privacy.delta)
-        void = "" if certificate.is_private else "; ".join(certificate.reasons_not_private)
+        void = safe_text("; ".join(certificate.reasons_not_private))
+        if certificate.is_private and not certificate.is_verified:
+            void = "unverified claim: no trusted key has signed the certificate"
         for unit in dict.fromkeys((privacy.unit, "record")):
-            rows.append(_row("claimed", *claims[unit], unit, "replace", void))
+            rows.append(_row("claimed", *claims[unit], unit, relation, void))
     for bound in measured:
-        note = f"{100 * bound.confidence:g} % confidence, {bound.method}"
-        claim = claims.get(bound.unit) if bound.neighbours == "replace" else None
-        if claim is not None and claim[1] <= bound.delta:
-            note += ", REFUTES the claim" if bound.refutes(claim[0]) else ", agrees with the claim"
-        rows.append(
-            _row("at least", bound.epsilon, bound.delta, bound.unit, bound.neighbours, note)
-        )
+        claim = claims.get(bound.unit) if bound.neighbours == relation else None
+        if claim is not None and claim[1] > bound.delta:
+            claim = None
+        rows += _measured_rows(bound, None if claim is None else claim[0])
+    if not_measured:
+        unit = "record" if certificate is None else certificate.privacy.unit
+        rows.append(_row("not measured", None, None, unit, relation, not_measured))
     return tuple(rows)
+
+
+def _relation(certificate: Any) -> str:
+    """How two neighbouring data sets of a certificate differ, in a word."""
+    said = getattr(certificate, "neighbours", "")
+    return next((name for name, text in RELATIONS.items() if text == said), "replace")
+
+
+def _measured_rows(bound: EmpiricalEpsilon, claim: float | None) -> list[dict[str, Any]]:
+    """A bound, and beside it those of the same audit that assume less or see less."""
+    values: list[tuple[float, str]] = [(bound.epsilon, f"{bound.method}, {bound.trials} trials")]
+    if bound.assumption:
+        values[0] = (bound.epsilon, f"{values[0][1]}, assumes that {bound.assumption}")
+        if bound.assumption_free is not None:
+            values.append((bound.assumption_free, "the same trials, without assumptions"))
+    if bound.black_box is not None:
+        values.append((bound.black_box, "from the answers of the model alone"))
+    rows = []
+    for epsilon, how in values:
+        note = f"{100 * bound.confidence:g} % confidence, {how}"
+        if claim is not None:
+            note += ", REFUTES the claim" if epsilon > claim else ", agrees with the claim"
+        rows.append(_row("at least", epsilon, bound.delta, bound.unit, bound.neighbours, note))
+    return rows
 
 
 def _row(

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from permea.audit import attacks, likelihood, shadow, signals
-from permea.audit.empirical import EmpiricalEpsilon
 from permea.audit.label_only import label_robustness
 from permea.audit.membership import membership_inference_score
 from permea.audit.metrics import AttackResult, best_threshold, evaluate, not_applicable
 from permea.audit.reconstruction import attribute_attack
 from permea.audit.report import AttackReport, guarantee_rows
+from permea.audit.result import EmpiricalEpsilon
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

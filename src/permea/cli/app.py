@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import click
 import typer
 
+from permea._text import safe_text
 from permea._version import __version__
 from permea.cli import commands
 from permea.cli.console import Console
@@ -23,6 +23,13 @@ from permea.cli.errors import CommandError, ExitCode, one_line
 
 START, LEARN, CHECK, TOGETHER = "Start", "Learn and release", "Measure and explain", "Together"
 PANELS = (START, LEARN, CHECK, TOGETHER)
+GROUPS = {  # commands of two words, such as "keys create", and what the first word is about
+    "keys": "Make keys that sign certificates, and list the keys that you trust.",
+    "ledger": "Show, check and export what was spent of a data set's privacy.",
+}
+# What the parser raises. Older versions of typer take the class from the package click, newer ones
+# bring their own copy of it: asking typer gives the right one in both.
+_UsageError: Any = typer.BadParameter.__base__
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def build() -> typer.Typer:
         name="permea",
         help="Learn from data that may not leave its owner: private, federated, audited.",
         epilog="Exit codes: 0 done, 1 unexpected, 2 command line, 3 data, 4 model file, 5 output, "
-        "6 refused for privacy, 7 audit failed, 8 not installed, 130 interrupted.",
+        "6 refused for privacy, 7 audit or signature failed, 8 not installed, 130 interrupted.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -118,8 +125,14 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
+    groups: dict[str, typer.Typer] = {}
     for one in all_commands():
-        register = app.command(one.name, help=one.help, rich_help_panel=one.panel)
+        group, _, name = one.name.rpartition(" ")
+        if group and group not in groups:
+            groups[group] = typer.Typer(no_args_is_help=True)
+            app.add_typer(groups[group], name=group, help=GROUPS[group], rich_help_panel=one.panel)
+        place = groups[group] if group else app
+        register = place.command(name, help=one.help, rich_help_panel=None if group else one.panel)
         register(_with_common_options(one.function))
     return app
 
@@ -137,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
         return int(ExitCode.DONE)
     except (Exception, KeyboardInterrupt, _Interrupted, _Terminated) as error:
         if debug:
-            traceback.print_exc()
+            print(safe_text(traceback.format_exc(), lines=True), file=sys.stderr, end="")
         message, code = _explain(error)
         if message:
             print(f"permea: error: {message}", file=sys.stderr)
@@ -187,15 +200,13 @@ def _explain(error: BaseException) -> tuple[str, int]:
     ]
     if isinstance(error, CommandError):
         return str(error), error.code
-    if isinstance(error, click.exceptions.Exit):
+    if isinstance(error, typer.Exit):
         return "", error.exit_code
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return "", ExitCode.USAGE
-    if isinstance(error, click.ClickException):
+    if isinstance(error, _UsageError):
         return _usage(error), ExitCode.USAGE
     if isinstance(error, _Terminated):
         return "Stopped by the system. Nothing was written.", ExitCode.TERMINATED
-    if isinstance(error, _Interrupted | KeyboardInterrupt | click.Abort):
+    if isinstance(error, _Interrupted | KeyboardInterrupt | typer.Abort):
         return "Interrupted. Nothing was written.", ExitCode.INTERRUPTED
     if isinstance(error, MemoryError):
         return "Not enough memory. Use fewer rows or smaller branches.", ExitCode.UNEXPECTED
@@ -206,7 +217,11 @@ def _explain(error: BaseException) -> tuple[str, int]:
     return f"{type(error).__name__}: {text}. Run again with --debug to see where.", 1
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage(error: Any) -> str:
+    """Say what the parser did not understand; nothing when it has shown the help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return ""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "permea"
-    return f"{one_line(error.format_message()).rstrip('.')}. See {path} --help."
+    text = one_line(error.format_message()).rstrip(".")
+    return f"{text}{'' if text.endswith('?') else '.'} See {path} --help."

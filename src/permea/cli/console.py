@@ -1,14 +1,17 @@
 """What a command prints: results on standard output, everything else on standard error."""
 
-import json
 import math
 import os
 import sys
 from typing import Any
 
+from permea._text import safe_json, safe_text
+
 
 class Console:
     """Speaks to a person, or with ``--json`` to a program, or with ``--quiet`` to nobody.
+
+    Names may come from files of strangers, so control characters are printed as visible escapes.
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ class Console:
     def say(self, text: str) -> None:
         """Tell a person what is going on."""
         if not self.quiet and not self.as_json:
-            print(text, file=sys.stderr, flush=True)
+            print(safe_text(text, lines=True), file=sys.stderr, flush=True)
 
     def result(self, text: str, values: dict[str, Any], *, stdout_taken: bool = False) -> None:
         """Give the result: ``values`` to a program, ``text`` to a person.
@@ -35,9 +38,10 @@ class Console:
         When standard output carries data already, a person reads the text on standard error.
         """
         if self.as_json:
-            print(json.dumps(plain(values), ensure_ascii=False, allow_nan=False))
+            print(safe_json(plain(values)))
         elif not self.quiet:
-            print(text, file=sys.stderr if stdout_taken else sys.stdout)
+            shown = safe_text(text, lines=True)
+            print(shown, file=sys.stderr if stdout_taken else sys.stdout)
 
 
 def plain(value: Any) -> Any:

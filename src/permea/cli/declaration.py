@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from permea.cli.errors import CommandError, ExitCode, one_line
 from permea.cli.tables import listed, read_table, require_columns
 from permea.privacy import Budget, Ledger, Privacy
+from permea.privacy.ledger_events import clean_name
 
 
 class Unit(StrEnum):
@@ -68,18 +69,30 @@ Clip = Annotated[
         "--clip", help="Clip values outside the domain, not refuse.", rich_help_panel=PANEL
     ),
 ]
-LedgerFile = Annotated[
-    Path | None,
+LedgerPlace = Annotated[
+    str | None,
     typer.Option(
         "--ledger",
-        help="Account of what this data set has given away (JSON, grows with each run).",
+        help="Account of what was given away: a database file (created if there is none), or "
+        "postgresql://user@host/database.",
+        rich_help_panel=PANEL,
+    ),
+]
+DatasetName = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        help="Name of the data set in the ledger. Other names mean other people; rows without a "
+        "name count against every data set.",
         rich_help_panel=PANEL,
     ),
 ]
 BudgetOption = Annotated[
     tuple[float, float] | None,
     typer.Option(
-        "--budget", help="Total ε and δ that a new ledger allows per unit.", rich_help_panel=PANEL
+        "--budget",
+        help="Total ε and δ that a new ledger allows per unit; fixed for good.",
+        rich_help_panel=PANEL,
     ),
 ]
 Seed = Annotated[
@@ -138,23 +151,14 @@ class Declaration:
         except (ValueError, TypeError) as error:
             raise CommandError(one_line(error), ExitCode.USAGE) from error
 
-    def inside(
-        self, X: NDArray[np.float64], privacy: Privacy, columns: list[str], what: str
-    ) -> NDArray[np.float64]:
-        """The rows, once no value lies outside the domain (or ``--clip`` was said)."""
-        low, high = privacy.lows(X.shape[1]), privacy.highs(X.shape[1])
-        if self.clip:
-            return np.asarray(np.clip(X, low, high))
-        outside = (np.clip(X, low, high) != X).sum(axis=0)
-        if outside.any():
-            names = [name for name, count in zip(columns, outside, strict=True) if count]
-            raise CommandError(
-                f"{what}: {int(outside.sum())} values lie outside the declared domain, in the "
-                f"column{'s' * (len(names) > 1)} {listed(names)}. Declare the true public range, "
-                "or say --clip to move them to its ends.",
-                ExitCode.INPUT,
-            )
-        return X
+    def bounded(self, X: NDArray[np.float64], privacy: Privacy) -> NDArray[np.float64]:
+        """The rows inside the domain: ``--clip`` moves other values to its ends.
+
+        Without ``--clip`` they become missing values, which are refused after the charge: whether
+        a value lies outside depends on the rows.
+        """
+        clipped = np.clip(X, privacy.lows(X.shape[1]), privacy.highs(X.shape[1]))
+        return np.asarray(clipped if self.clip else np.where(clipped == X, X, np.nan))
 
 
 def read_domains(path: Path, columns: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -192,20 +196,26 @@ def _json_domains(path: Path) -> pd.DataFrame:
 
 
 def open_ledger(
-    path: Path | None, budget: tuple[float, float] | None, declaration: Declaration
+    where: str | None,
+    budget: tuple[float, float] | None,
+    declaration: Declaration,
+    dataset: str | None = None,
 ) -> Ledger | None:
-    """The account of this data set: read when it exists, new with a budget when it does not."""
-    if path is None:
-        if budget is not None:
-            raise CommandError("--budget needs a --ledger to keep account in.", ExitCode.USAGE)
+    """The account of this data set: opened when it exists, created when it does not."""
+    if where is None:
+        for name, value in (("--budget", budget), ("--dataset", dataset)):
+            if value is not None:
+                raise CommandError(f"{name} needs a --ledger to keep account in.", ExitCode.USAGE)
         return None
-    if path.exists():
-        if budget is not None:
-            raise CommandError(
-                f"{path} exists and has its budget already; leave out --budget.", ExitCode.USAGE
-            )
-        return Ledger.load(path)
-    if budget is None:
-        return Ledger()
-    unit: Any = declaration.unit
-    return Ledger(Budget(epsilon=budget[0], delta=budget[1], unit=unit))
+    try:
+        if dataset is not None:
+            clean_name(dataset)
+        limit = None if budget is None else make_budget(*budget, declaration.unit)
+    except ValueError as error:
+        raise CommandError(one_line(error), ExitCode.USAGE) from error
+    return Ledger(where, budget=limit)
+
+
+def make_budget(epsilon: float, delta: float, unit: Any) -> Budget:
+    """The budget that a command line declares."""
+    return Budget(epsilon=epsilon, delta=delta, unit=str(unit))  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from permea._text import safe_text
+
 
 class ExitCode(IntEnum):
     """Exit codes of every ``permea`` command."""
@@ -13,7 +15,7 @@ class ExitCode(IntEnum):
     MODEL = 4  #: a model file is missing, damaged, foreign, or of another version
     OUTPUT = 5  #: the result cannot be written; what was there before is untouched
     REFUSED = 6  #: private rows or a spent budget are in the way
-    AUDIT = 7  #: an audit found more than ``--max-auc`` allows, or a refuted claim
+    AUDIT = 7  #: an audit found more than is allowed, a refuted claim, or no trusted signature
     UNAVAILABLE = 8  #: this installation has no such part
     INTERRUPTED = 130  #: stopped by the user; nothing is left half-written
     TERMINATED = 143  #: stopped by the system; nothing is left half-written
@@ -36,11 +38,11 @@ class CommandError(Exception):
 
 
 def one_line(message: object) -> str:
-    r"""Fold a message into one line.
+    r"""Fold a message into one line without control characters.
 
     Examples
     --------
     >>> one_line("first\n  second")
     'first second'
     """
-    return " ".join(str(message).split())
+    return safe_text(" ".join(str(message).split()))

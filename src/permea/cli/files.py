@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,8 +69,10 @@ def _check_folder(folder: Path) -> None:
 def replacing(path: str | Path, *, secret: bool = False) -> Iterator[Path]:
     """Give a place beside ``path`` to write to, and rename it to ``path`` when all went well.
 
-    Whatever goes wrong, an interrupt included, the place is removed and ``path`` is as before.
-    With ``secret`` the file can be read by its owner alone.
+    The place has a random name and can be read by its owner alone while it is written. A symbolic
+    link at ``path`` is replaced, and what it points to is not touched. Whatever goes wrong, an
+    interrupt included, the place is removed and ``path`` is as before. With ``secret`` the file can
+    be read by its owner alone, and nothing but a file is written.
 
     Examples
     --------
@@ -82,6 +85,12 @@ def replacing(path: str | Path, *, secret: bool = False) -> Iterator[Path]:
     """
     target = Path(path)
     device = target.exists() and not target.is_file()
+    if device and secret:
+        raise CommandError(
+            f"{path} is no file, and what would be written is for its owner alone. Name a file "
+            "with -o.",
+            ExitCode.OUTPUT,
+        )
     folder = None if device else target.absolute().parent
     beside: Path | None = None
     try:
@@ -110,12 +119,17 @@ def _settle(beside: Path, target: Path, secret: bool) -> None:
     """Bring a complete file to the disk and to its name."""
     with beside.open("rb") as written:
         os.fsync(written.fileno())
-    if not secret:
-        umask = os.umask(0)
-        os.umask(umask)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
-        beside.chmod(mode)
+    beside.chmod(0o600 if secret else _mode(target))
     os.replace(beside, target)
+
+
+def _mode(target: Path) -> int:
+    """Permissions of the file that is replaced, if it is one, or of any new file."""
+    if target.exists() and stat.S_ISREG(target.lstat().st_mode):
+        return target.stat().st_mode & 0o777
+    umask = os.umask(0o077)  # it can only be read by setting it; meanwhile files are private
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def write_whole(path: str | Path, write: Callable[[Path], object], *, secret: bool = False) -> None:

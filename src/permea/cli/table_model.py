@@ -57,7 +57,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.label = label
         self.privacy = privacy
 
-    def fit(self, X: ArrayLike, y: ArrayLike, *, ledger: Ledger | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+    ) -> Self:
         """Learn from a matrix with the declared columns.
 
         Parameters
@@ -68,6 +75,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Class labels.
         ledger : Ledger, optional
             Account that is charged before the rows are touched.
+        dataset : str, optional
+            Name of the rows in the account.
 
         Returns
         -------
@@ -76,7 +85,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         inner = clone(self.classifier)
         if ledger is not None:
-            inner.set_params(ledger=ledger)
+            inner.set_params(ledger=ledger, dataset=dataset)
         self.classifier_ = inner.fit(self._to_unit(X), y)
         self.classes_ = self.classifier_.classes_
         self.holds_private_rows_ = self.classifier_.holds_private_rows_

@@ -1,22 +1,27 @@
 """Tables in and out: CSV and Parquet, checked before anything is computed from them.
 
-Messages name files, columns and row numbers, never a value.
+Messages name files and columns, never a value, a row or a count. About a table whose rows are kept
+private even less is told: see `permea.cli.private_table`.
 """
 
 import io
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from permea.cli.errors import CommandError, ExitCode, one_line
+from permea._text import safe_cell
+from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import STREAM, write_whole
 
 FORMATS = (".csv", ".parquet")
+Kind = Literal["csv", "parquet"]
 _PARQUET_MAGIC = b"PAR1"
 
 
@@ -51,24 +56,28 @@ def read_table(path: str) -> pd.DataFrame:
     pandas.DataFrame
         At least one row, unique column names.
     """
-    raw = _read_bytes(path)
+    raw, what, kind = read_bytes(path)
+    frame = parse_parquet(raw, what) if kind == "parquet" else parse_csv(raw, what)
+    return check_shape(frame, what)
+
+
+def read_bytes(path: str) -> tuple[bytes, str, Kind]:
+    """Content of a table's file, what to call it in messages, and its format."""
+    raw = _content(path)
     what = "Standard input" if path == STREAM else path
     if not raw.strip():
         raise CommandError(f"{what} is empty. A header line and rows are needed.", ExitCode.INPUT)
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet" or raw[:4] == _PARQUET_MAGIC:
-        frame = _parse_parquet(raw, what)
-    elif path == STREAM or suffix in ("", ".csv", ".txt") or Path(path).is_fifo():
-        frame = _parse_csv(raw, what)
-    else:
-        raise CommandError(
-            f"{what}: unknown kind of file {suffix!r}. Save it as CSV or Parquet.", ExitCode.INPUT
-        )
-    frame.columns = [str(name) for name in frame.columns]
-    return _check_shape(frame, what)
+        return raw, what, "parquet"
+    if path == STREAM or suffix in ("", ".csv", ".txt") or Path(path).is_fifo():
+        return raw, what, "csv"
+    raise CommandError(
+        f"{what}: unknown kind of file {suffix!r}. Save it as CSV or Parquet.", ExitCode.INPUT
+    )
 
 
-def _read_bytes(path: str) -> bytes:
+def _content(path: str) -> bytes:
     if path == STREAM:
         return sys.stdin.buffer.read()
     try:
@@ -84,7 +93,8 @@ def _read_bytes(path: str) -> bytes:
     raise CommandError(f"{path} {reason}.", ExitCode.INPUT)
 
 
-def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
+def parse_csv(raw: bytes, what: str) -> pd.DataFrame:
+    """A table from CSV; what is wrong is told without a line number."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -94,12 +104,10 @@ def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
         raise CommandError(
             f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet.", ExitCode.INPUT
         ) from None
-    except (ValueError, pd.errors.ParserWarning) as error:
-        text = "rows differ in length" if "Length of header" in str(error) else one_line(error)
-        text = text.removeprefix("Error tokenizing data. C error: ").rstrip(".")
+    except (ValueError, pd.errors.ParserWarning):
         raise CommandError(
-            f"{what} is not a readable CSV file: {text}. Every line needs as many values as the "
-            "header has names.",
+            f"{what} is not a readable CSV file. Every line needs as many values as the header has "
+            "names, separated by commas, and every opened quotation mark a closing one.",
             ExitCode.INPUT,
         ) from None
     names = header.iloc[0].astype(str).str.strip()
@@ -113,7 +121,8 @@ def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
     return frame
 
 
-def _parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
+def parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
+    """A table from Parquet."""
     try:
         return pd.read_parquet(io.BytesIO(raw))
     except ImportError as error:
@@ -129,7 +138,9 @@ def _parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
         ) from None
 
 
-def _check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+def check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+    """The table, once it has rows and a name of its own for every column."""
+    frame.columns = [str(name) for name in frame.columns]
     if len(frame) == 0:
         raise CommandError(f"{what} has a header but no rows.", ExitCode.INPUT)
     if not frame.columns.is_unique:
@@ -138,15 +149,47 @@ def _check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     return frame
 
 
-def write_table(frame: pd.DataFrame, path: str) -> None:
-    """Write a table; on ``-`` as CSV to standard output."""
+def write_table(
+    frame: pd.DataFrame, path: str, *, complete: Callable[[Path], object] | None = None
+) -> None:
+    """Write a table; on ``-`` as CSV to standard output.
+
+    A CSV file may be opened by a spreadsheet, so its text is made harmless by `harmless`. Parquet
+    keeps every text as it is. ``complete`` gets the complete file before it takes its name.
+    """
     if path == STREAM:
-        sys.stdout.write(frame.to_csv(index=False))
+        sys.stdout.write(harmless(frame).to_csv(index=False))
         return
-    if Path(path).suffix.lower() == ".parquet":
-        write_whole(path, lambda beside: frame.to_parquet(beside, index=False))
-    else:
-        write_whole(path, lambda beside: frame.to_csv(beside, index=False, lineterminator="\n"))
+
+    def write(beside: Path) -> None:
+        if Path(path).suffix.lower() == ".parquet":
+            frame.to_parquet(beside, index=False)
+        else:
+            harmless(frame).to_csv(beside, index=False, lineterminator="\n")
+        if complete is not None:
+            complete(beside)
+
+    write_whole(path, write)
+
+
+def harmless(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give a table whose names and text cells no spreadsheet runs and no terminal obeys.
+
+    Numbers, truth values and dates stay as they are.
+
+    Examples
+    --------
+    >>> harmless(pd.DataFrame({"who": ["=1+1", "ann"], "x": [-1.5, 2.0]})).values.tolist()
+    [["'=1+1", -1.5], ['ann', 2.0]]
+    """
+    shown = frame.rename(columns=lambda name: safe_cell(str(name)))
+    for place, kind in enumerate(frame.dtypes):
+        if pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_datetime64_any_dtype(kind):
+            continue
+        cells = frame.iloc[:, place].astype(object)
+        safe = cells.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
+        shown.isetitem(place, safe.to_numpy())
+    return shown
 
 
 def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
@@ -162,21 +205,21 @@ def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
 def numbers(frame: pd.DataFrame, columns: list[str], what: str) -> NDArray[np.float64]:
     """The columns as a matrix; text, categories, dates, gaps and infinities are refused."""
     for name in columns:
-        _check_numeric(frame[name], name, what)
+        check_numeric(frame[name], name, what)
     matrix = frame[columns].to_numpy(dtype=np.float64)
     bad = ~np.isfinite(matrix)
     if bad.any():
         first = int(np.flatnonzero(bad.any(axis=0))[0])
-        count = int(bad[:, first].sum())
         raise CommandError(
-            f"{what}: column {columns[first]!r} has {count} missing or infinite values. Fill them "
-            "with a constant that does not depend on the data, or leave the rows out.",
+            f"{what}: column {columns[first]!r} has missing or infinite values. Fill them with a "
+            "constant that does not depend on the data, or leave the rows out.",
             ExitCode.INPUT,
         )
     return matrix
 
 
-def _check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
+def check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
+    """Refuse a column of another kind than numbers, and say what can be done with it."""
     if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
         return
     advice = f"drop it with --drop {name}, or let it pass untouched with --id {name}"
@@ -187,11 +230,9 @@ def _check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
     else:
         readable = pd.to_numeric(values, errors="coerce").notna()
         if readable.any():
-            row = int(np.flatnonzero(~readable.to_numpy())[0]) + 1
             raise CommandError(
-                f"{what}: column {name!r} has text where a number is expected, in "
-                f"{int((~readable).sum())} of {len(values)} rows, first in row {row}. "
-                f"Correct it, or {advice}.",
+                f"{what}: column {name!r} has text where a number is expected. Correct it, or "
+                f"{advice}.",
                 ExitCode.INPUT,
             )
         kind = "holds text (categories); noise on their codes would mean nothing"
@@ -206,8 +247,7 @@ def labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[np.generic]:
     values = frame[label]
     if values.isna().any():
         raise CommandError(
-            f"{what}: the label {label!r} is missing in {int(values.isna().sum())} rows. "
-            "Leave these rows out.",
+            f"{what}: the label {label!r} is missing in some rows. Leave these rows out.",
             ExitCode.INPUT,
         )
     array = values.to_numpy()

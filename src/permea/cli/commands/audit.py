@@ -1,5 +1,7 @@
-"""``permea audit``: attack a model with rows that trained it and rows that did not."""
+"""``permea audit``: the mechanism of a certificate on canaries, and attacks on the model itself."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
@@ -8,16 +10,27 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from permea.audit import KINDS, AttackReport, EmpiricalEpsilon, attack, guarantee_rows
+from permea.audit import (
+    KINDS,
+    AttackReport,
+    EmpiricalEpsilon,
+    attack,
+    guarantee_rows,
+    mechanism_epsilon,
+    why_not_rerun,
+)
+from permea.audit.report import guarantee_lines
 from permea.cli.app import CHECK, command
 from permea.cli.commands.predict import Model, feature_columns, load_model
 from permea.cli.console import Console, plain
 from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import check_output, write_whole
 from permea.cli.tables import labels, numbers, read_table
-from permea.report.gather import METRIC_ATTACKS, measured_claim
+from permea.cli.trust import Trusted, trusted_keys
+from permea.report.gather import METRIC_ATTACKS
 
 Rows = tuple[NDArray[np.float64], NDArray[np.generic]]
+RELEASES, CONFIDENCE = 2000, 0.9999
 
 
 class Attacks(StrEnum):
@@ -27,26 +40,31 @@ class Attacks(StrEnum):
     all = "all"
 
 
-Members = Annotated[str, typer.Option("--members", help="Rows that trained the model.")]
-Outside = Annotated[str, typer.Option("--outside", help="Rows that did not.")]
-Label = Annotated[str, typer.Option("--label", "-l", help="Column of the classes.")]
-
-
 @command(
     "audit",
     panel=CHECK,
-    examples=["permea audit model.permea --members a.csv --outside b.csv --label y"],
+    examples=[
+        "permea audit model.permea",
+        "permea audit model.permea --members a.csv --outside b.csv --label y",
+    ],
 )
 def audit(
     console: Console,
     model: Model,
-    members: Members,
-    outside: Outside,
-    label: Label,
+    members: Annotated[str | None, typer.Option(help="Rows that trained the model.")] = None,
+    outside: Annotated[str | None, typer.Option(help="Rows that did not.")] = None,
+    label: Annotated[str | None, typer.Option("--label", "-l", help="Column of classes.")] = None,
     attacks: Annotated[
         Attacks, typer.Option(help="fast, or all with shadow models (minutes).")
     ] = Attacks.fast,
     shadows: Annotated[int, typer.Option(min=2, help="Shadow models of --attacks all.")] = 20,
+    releases: Annotated[
+        int,
+        typer.Option(min=0, help="Releases of the mechanism with and without a canary; 0: none."),
+    ] = RELEASES,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999999, help="Of the bound on ε of the mechanism.")
+    ] = CONFIDENCE,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the findings as JSON.")
     ] = None,
@@ -54,24 +72,49 @@ def audit(
         float | None,
         typer.Option(help="Exit with code 7 when an attack provably reaches more."),
     ] = None,
+    trusted: Trusted = None,
 ) -> None:
-    """Attack a model and print what the attacks reach beside what is claimed.
+    """Measure what a mechanism leaks at least, and what attacks on a model reach.
 
-    The label is used by the attacks only. MODEL, the two tables and this report stay with the
-    owner of the data: what attacks reach is computed from the rows themselves.
+    The mechanism of the certificate is run again on made-up canary rows, and its released numbers
+    are told apart: a lower bound on ε beside the claim. It says nothing about any table. With
+    --members, --outside and --label the model itself is attacked: how well the rows of the two
+    tables can be told apart by its answers.
+
+    MODEL, the two tables and this report stay with the owner of the data: what attacks reach is
+    computed from the rows themselves.
     """
+    tables = _tables(members, outside, label)
+    if max_auc is not None and not tables:
+        raise CommandError("--max-auc needs --members, --outside and --label.", ExitCode.USAGE)
     if output is not None:
-        check_output(output, (".json",), inputs=(model, members, outside))
-    classifier = load_model(model)
-    inside, others = read_rows(classifier, members, label), read_rows(classifier, outside, label)
-    kinds = METRIC_ATTACKS if attacks is Attacks.fast else KINDS
-    console.say(f"{len(kinds)} attacks on {len(inside[0])} members and {len(others[0])} others")
-    found = run_attacks(classifier, inside, others, kinds, shadows)
+        check_output(output, (".json",), inputs=(model, *tables[:2]))
+    classifier = load_model(model, trusted_keys(trusted))
+    found = AttackReport(())
+    if tables:
+        inside, others = (read_rows(classifier, path, tables[2]) for path in tables[:2])
+        kinds = METRIC_ATTACKS if attacks is Attacks.fast else KINDS
+        console.say(f"{len(kinds)} attacks on {len(inside[0])} members and {len(others[0])} others")
+        found = attack(classifier, *inside, *others, kinds=kinds, n_shadows=shadows)
+    measured, reason = rerun(classifier, releases, confidence)
+    found = _with_claim(found, classifier, measured, reason)
+    values = {**found.to_dict(), "mechanism": _mechanism(measured, reason)}
     if output is not None:
-        text = found.to_json() + "\n"
+        text = json.dumps(plain(values), indent=2, ensure_ascii=False) + "\n"
         write_whole(output, lambda beside: beside.write_text(text, encoding="utf-8"))
-    console.result(str(found), plain(found.to_dict()))
+    console.result(_page(found, tables, measured, reason), values)
     _judge(found, max_auc)
+
+
+def _tables(
+    members: str | None, outside: str | None, label: str | None
+) -> tuple[str, str, str] | tuple[()]:
+    """The two tables and the label, or none of them."""
+    if members is None or outside is None or label is None:
+        if members is outside is label:
+            return ()
+        raise CommandError("--members, --outside and --label belong together.", ExitCode.USAGE)
+    return members, outside, label
 
 
 def read_rows(classifier: Any, path: str, label: str) -> Rows:
@@ -89,24 +132,66 @@ def read_rows(classifier: Any, path: str, label: str) -> Rows:
     return rows
 
 
+def rerun(model: Any, releases: int, confidence: float) -> tuple[EmpiricalEpsilon | None, str]:
+    """What the mechanism of the model's certificate leaks at least, or why that is not known."""
+    reason = why_not_rerun(model) if releases else "not asked for"
+    if reason:
+        return None, reason
+    return mechanism_epsilon(model, runs=2 * releases, confidence=confidence), ""
+
+
+def _with_claim(
+    found: AttackReport, model: Any, measured: EmpiricalEpsilon | None, reason: str
+) -> AttackReport:
+    """The report with the claim of the certificate beside what was measured of its mechanism."""
+    certificate = getattr(model, "certificate_", None)
+    bounds = () if measured is None else (measured,)
+    rows = guarantee_rows(certificate, bounds, not_measured=reason)
+    return replace(found, guarantees=rows)
+
+
 def run_attacks(
     classifier: Any, inside: Rows, others: Rows, kinds: tuple[str, ...], shadows: int
 ) -> AttackReport:
-    """The attacks, with the claim of the certificate and what the mechanism leaks at least."""
+    """The attacks, with the claim of the certificate and what its mechanism leaks at least."""
     found = attack(classifier, *inside, *others, kinds=kinds, n_shadows=shadows)
-    certificate = getattr(classifier, "certificate_", None)
-    measured: tuple[EmpiricalEpsilon, ...] = ()
-    if certificate is not None:
-        measured = (measured_claim(certificate.privacy, inside[0].shape[1]),)
-    return replace(found, guarantees=guarantee_rows(certificate, measured))
+    return _with_claim(found, classifier, *rerun(classifier, RELEASES, CONFIDENCE))
+
+
+def _mechanism(measured: EmpiricalEpsilon | None, reason: str) -> dict[str, Any]:
+    return {"not_measured": reason} if measured is None else measured.to_dict()
+
+
+def _page(
+    found: AttackReport, tables: Sequence[str], measured: EmpiricalEpsilon | None, reason: str
+) -> str:
+    """The findings for a person: what each part is about, then its table."""
+    lines = []
+    if tables:
+        lines = [
+            f"Membership inference on this model: rows of {tables[0]} against rows of {tables[1]}",
+            str(replace(found, guarantees=())),
+            "",
+        ]
+    lines += ["The mechanism of the certificate, not this model and not any table"]
+    if measured is None:
+        lines.append(f"no figure: {reason}")
+    else:
+        lines.append(
+            f"run again {measured.trials} times: {measured.note}; the canaries can show at most "
+            f"ε = {measured.attainable:.3g} of it"
+        )
+    return "\n".join([*lines, *guarantee_lines(found.guarantees)])
 
 
 def _judge(found: AttackReport, max_auc: float | None) -> None:
     """Fail when a claim is refuted or an attack reaches more than is allowed, beyond chance."""
     if any("REFUTES" in row["note"] for row in found.guarantees):
         raise CommandError("The audit refutes the claimed ε.", ExitCode.AUDIT)
+    if max_auc is None or not found.attacks:
+        return
     best = found.strongest
-    if max_auc is not None and best.applies and best.auc_interval[0] > max_auc:
+    if best.applies and best.auc_interval[0] > max_auc:
         raise CommandError(
             f"The attack {best.name} reaches an AUC of {best.auc:.3f} (at least "
             f"{best.auc_interval[0]:.3f} with 95 % confidence), more than {max_auc:g}.",

@@ -166,7 +166,8 @@ def _tell(console: Console, report: Report, output: str, seconds: float) -> None
         "attack": best["name"],
         "attack_auc": best["auc"],
         "attack_auc_interval": best["auc_interval"],
-        "private": report.is_private,
+        "private": report.is_private and report.is_verified,
+        "status": report.status,
         "report": str(Path(output).absolute()),
         "seconds": round(seconds, 1),
     }

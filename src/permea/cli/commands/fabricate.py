@@ -14,13 +14,27 @@ from permea.cli.app import LEARN, command
 from permea.cli.commands.train import Components, Data, Dropped, Ids
 from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, check_output, replacing, write_whole
+from permea.cli.files import STREAM, check_output, replacing
+from permea.cli.private_table import PrivateTable, read_private_table, refused_after_charge
 from permea.cli.table_model import from_unit, to_unit, unit_privacy
-from permea.cli.tables import FORMATS, Roles, labels, numbers, read_table, write_table
-from permea.privacy import Certificate, Ledger, Privacy, release
+from permea.cli.tables import FORMATS, Roles, require_columns, write_table
+from permea.cli.trust import (
+    Sign,
+    certificate_place,
+    signature_place,
+    signed_by,
+    signed_table,
+    signing_key,
+    standing,
+)
+from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.fabrication import fabricate as smooth
+from permea.privacy.payment import UnreadableRowsError, read_after_charge
+from permea.privacy.release import pay_for_rows
+from permea.privacy.signing import SigningKey
 
 _BRANCH = 8000  # rows that are smoothed together: a kernel matrix of 512 MB in double precision
+_FEW = 3  # rows that share no geometry yet
 
 
 @command(
@@ -42,11 +56,16 @@ def fabricate(
     domain_file: declare.DomainFile = None,
     mechanism: declare.MechanismOption = declare.Mechanism.optimal,
     clip: declare.Clip = False,
-    ledger: declare.LedgerFile = None,
+    ledger: declare.LedgerPlace = None,
     budget: declare.BudgetOption = None,
+    dataset: declare.DatasetName = None,
     seed: declare.Seed = None,
     ids: Ids = None,
     drop: Dropped = None,
+    whole: Annotated[
+        list[str] | None,
+        typer.Option("--whole", help="Column of a CSV table to round to whole numbers (repeat)."),
+    ] = None,
     steps: Annotated[int, typer.Option(min=0, help="Smoothing steps, a public constant.")] = 1,
     noise_only: Annotated[
         bool, typer.Option("--noise-only", help="Noise without smoothing.")
@@ -56,12 +75,16 @@ def fabricate(
         str | None,
         typer.Option(help="Certificate file; beside the table as .certificate.json by default."),
     ] = None,
+    sign: Sign = None,
 ) -> None:
     """Fabricate a private table that can be used in place of the real one.
 
     Every feature is noised once within its declared domain, then each class is smoothed onto the
-    geometry its noised rows share. Column names, their order and their types stay; the label and
-    the --id columns pass UNPROTECTED, as the certificate says.
+    geometry its noised rows share. Column names and their order stay, and the types that a Parquet
+    file declares; in a CSV table --whole names the columns of whole numbers, because whether a
+    column has a fraction in it depends on its rows. The label and the --id columns pass
+    UNPROTECTED, as the certificate says. With --sign, a signature on table and certificate is
+    written beside them as .signature.json.
     """
     declared = declare.Declaration(epsilon, delta, unit, domain, domain_file, mechanism, clip)
     declared.check()
@@ -70,24 +93,31 @@ def fabricate(
             "--json and the table would mix on standard output; give -o FILE.", ExitCode.USAGE
         )
     check_output(output, FORMATS, inputs=(data,))
-    account = declare.open_ledger(ledger, budget, declared)
-    frame = read_table(data)
-    columns = Roles(label, tuple(ids or ()), tuple(drop or ())).features(frame, data)
+    if sign is not None and (output == STREAM or _is_device(output)):
+        raise CommandError("--sign writes a file beside the table; give -o FILE.", ExitCode.USAGE)
+    key = signing_key(sign, console)
+    account = declare.open_ledger(ledger, budget, declared, dataset)
+    table = read_private_table(data)
+    columns = Roles(label, tuple(ids or ()), tuple(drop or ())).features(table.frame, data)
+    require_columns(table.frame[columns], whole or [], data)
     privacy = declared.privacy(columns)
-    X = declared.inside(numbers(frame, columns, data), privacy, columns, data)
-    classes = np.zeros(len(X), dtype=int) if label is None else labels(frame, label, data)
-    released, paper = _through_the_wall(
-        to_unit(X, privacy), classes, privacy, account, seed, label is not None
-    )
+    X = declared.bounded(table.numbers(columns), privacy)
+    classes = np.zeros(len(X), dtype=int) if label is None else table.labels(label)
+    with refused_after_charge(data):
+        released, paper = _through_the_wall(
+            to_unit(X, privacy), classes, privacy, account, dataset, seed, label is not None
+        )
     if not noise_only:
         released = _smooth(released, classes, steps, components)
-        paper = paper.add_step(f"fabricated per class, {steps} smoothing steps (a public constant)")
-    made = _as_table(frame, columns, from_unit(released, privacy), tuple(drop or ()))
+        paper = paper.add_step(
+            f"fabricated per class, {steps} smoothing steps (a public constant); classes of fewer "
+            f"than {_FEW} rows stay as they were noised"
+        )
+    types = _types(table, columns, whole or [])
+    made = _as_table(table.frame, types, from_unit(released, privacy), tuple(drop or ()))
     paper = _say_what_passes(paper, label, tuple(ids or ()))
-    if account is not None and ledger is not None:
-        write_whole(ledger, account.save)
-    _write(made, paper, output, certificate)
-    _tell(console, paper, output, made)
+    _write(made, paper, output, certificate, key)
+    _tell(console, paper, output, made, key)
 
 
 def _through_the_wall(
@@ -95,20 +125,30 @@ def _through_the_wall(
     classes: NDArray[np.generic],
     privacy: Privacy,
     ledger: Ledger | None,
+    dataset: str | None,
     seed: int | None,
     labelled: bool,
 ) -> tuple[NDArray[np.float64], Certificate]:
     """Noise the unit-scaled rows once; the certificate speaks in the units of the table."""
-    out = release(
+    paid = pay_for_rows(
         X,
         unit_privacy(privacy),
-        random_state=seed,
         ledger=ledger,
-        n_classes=len(np.unique(classes)) if labelled else None,
+        dataset=dataset,
         description="fabricated table",
     )
+    n_classes = _count_classes(classes) if labelled else None
+    out = read_after_charge(lambda: paid.release(X, random_state=seed, n_classes=n_classes))
     noise = f"{out.certificate.noise} of the width of each column's domain"
     return np.asarray(out.data), replace(out.certificate, privacy=privacy, noise=noise)
+
+
+def _count_classes(classes: NDArray[np.generic]) -> int:
+    """Number of classes, after the charge; NaN stands for labels that cannot be used."""
+    names = np.unique(classes)
+    if names.dtype.kind == "f" and np.isnan(names).any():
+        raise UnreadableRowsError("Some row has no class.")
+    return len(names)
 
 
 def _smooth(
@@ -118,25 +158,39 @@ def _smooth(
     for name in np.unique(classes):
         rows = classes == name
         size = int(rows.sum())
-        if size < 3:  # too few rows to share a geometry: the noised rows are as good as it gets
+        if size < _FEW:  # too few rows to share a geometry: the noised rows are as good as it gets
             made[rows] = noised[rows]
             continue
         made[rows] = smooth(
             noised[rows],
             n_components=min(components, noised.shape[1]),
             stop=steps,
+            max_steps=steps,
             branch_size=_BRANCH,
         ).data
     return made
 
 
+def _types(table: PrivateTable, columns: list[str], whole: list[str]) -> dict[str, Any]:
+    """Public types of the columns: declared by the file or by the user, never seen in the rows."""
+    return {
+        name: table.frame[name].dtype
+        if table.typed
+        else np.dtype(np.int64 if name in whole else np.float64)
+        for name in columns
+    }
+
+
 def _as_table(
-    frame: pd.DataFrame, columns: list[str], made: NDArray[np.float64], dropped: tuple[str, ...]
+    frame: pd.DataFrame,
+    types: dict[str, Any],
+    made: NDArray[np.float64],
+    dropped: tuple[str, ...],
 ) -> pd.DataFrame:
     """The table with its features replaced, every column in its own type."""
     fresh = {
-        name: pd.Series(cast_like(made[:, index], frame[name].dtype), index=frame.index)
-        for index, name in enumerate(columns)
+        name: pd.Series(cast_like(made[:, index], dtype), index=frame.index)
+        for index, (name, dtype) in enumerate(types.items())
     }
     return frame.drop(columns=list(dropped)).assign(**fresh)
 
@@ -169,31 +223,49 @@ def _say_what_passes(paper: Certificate, label: str | None, ids: tuple[str, ...]
     return replace(paper, not_protected=(*paper.not_protected, text))
 
 
-def _write(made: pd.DataFrame, paper: Certificate, output: str, certificate: str | None) -> None:
-    """Both files or none: the certificate gets its name only when the table has got its own."""
+def _write(
+    made: pd.DataFrame,
+    paper: Certificate,
+    output: str,
+    certificate: str | None,
+    key: SigningKey | None,
+) -> None:
+    """All files or none: certificate and signature get their names only after the table."""
     place = certificate
     if place is None and output != STREAM and not _is_device(output):
-        place = f"{output}.certificate.json"
+        place = certificate_place(output)
     if place is None:
         write_table(made, output)
         return
     check_output(place, (".json",))
+    text = f"{paper.to_json()}\n".encode()
     with replacing(place) as beside:
-        beside.write_text(paper.to_json() + "\n", encoding="utf-8")
-        write_table(made, output)
+        beside.write_bytes(text)
+        if key is None:
+            write_table(made, output)
+            return
+        with replacing(signature_place(output)) as third:
+            write_table(
+                made,
+                output,
+                complete=lambda table: third.write_text(signed_table(table, text, key)),
+            )
 
 
 def _is_device(path: str) -> bool:
     return Path(path).exists() and not Path(path).is_file()
 
 
-def _tell(console: Console, paper: Certificate, output: str, made: pd.DataFrame) -> None:
+def _tell(
+    console: Console, paper: Certificate, output: str, made: pd.DataFrame, key: SigningKey | None
+) -> None:
     values = {
         "output": output,
         "rows": len(made),
         "columns": len(made.columns),
-        "private": paper.is_private,
+        **standing(paper),
+        "signed_by": None if key is None else key.name,
         "certificate": paper.to_dict(),
     }
-    text = f"{paper}\n{len(made)} fabricated rows written to {output}"
+    text = f"{paper}\n{len(made)} fabricated rows written to {output}\n{signed_by(key)}"
     console.result(text, values, stdout_taken=output == STREAM)

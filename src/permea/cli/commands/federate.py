@@ -7,13 +7,16 @@ import numpy as np
 import pandas as pd
 import typer
 
+from permea._text import safe_text
 from permea.cli.app import TOGETHER, command
 from permea.cli.commands.predict import feature_columns, load_model
 from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode, one_line
 from permea.cli.files import STREAM, check_output
 from permea.cli.tables import FORMATS, numbers, read_table, write_table
+from permea.cli.trust import HOW_TO_VERIFY, Trusted, standing, trusted_keys
 from permea.federation import ConsentError, Federation, Party
+from permea.federation.summary import Summary
 
 
 @command(
@@ -46,11 +49,13 @@ def federate(
         str | None,
         typer.Option(help="embedded (MODELS here) or flower (--config); follows from the others."),
     ] = None,
+    trusted: Trusted = None,
 ) -> None:
     """Label rows by the distances of several parties: the nearest class over all of them wins.
 
     With MODELS the private models have travelled here; with --config the parties are asked over
-    the network, and without --queries their service runs until it is stopped.
+    the network, and without --queries their service runs until it is stopped. What a party says of
+    itself is an unverified claim unless a key of --trusted has signed its model.
     """
     if (config is None) == (not models):
         raise CommandError("Give model files, or --config federation.toml.", ExitCode.USAGE)
@@ -76,9 +81,10 @@ def federate(
         result = _ask_network(config, frame, queries)
         values: dict[str, Any] = {"report": result.report}
         labelled = _labelled(frame, [], column, result.labels)
-        text = ""
+        text = _parties_text(result.report.get("parties", {}))
     else:
-        labelled, values, text = _ask_models(models or [], frame, queries, column, disjoint)
+        read = {path: load_model(path, trusted_keys(trusted)) for path in models or []}
+        labelled, values, text = _ask_models(read, frame, queries, column, disjoint)
     write_table(labelled, output)
     console.result(
         f"{text}{len(frame)} rows labelled, written to {output}",
@@ -88,10 +94,9 @@ def federate(
 
 
 def _ask_models(
-    models: list[str], frame: pd.DataFrame, what: str, column: str, disjoint: bool
+    classifiers: dict[str, Any], frame: pd.DataFrame, what: str, column: str, disjoint: bool
 ) -> tuple[pd.DataFrame, dict[str, Any], str]:
     """Label by models that have travelled here (004 Remark 6)."""
-    classifiers = {path: load_model(path) for path in models}
     try:
         parties = [Party(Path(path).stem, model) for path, model in classifiers.items()]
     except ConsentError as error:
@@ -101,8 +106,26 @@ def _ask_models(
     X = numbers(frame, columns, what)
     labelled = _labelled(frame, columns, column, federation.predict(X))
     summary = federation.summary()
-    values = {"parties": list(federation.names), "private": summary.is_private}
-    return labelled, values, f"{summary}\n"
+    values = {
+        "parties": list(federation.names),
+        "private": summary.is_private and summary.is_verified,
+        "verified": summary.is_verified,
+        "status": summary.status,
+        "certificates": {
+            name: standing(certificate) for name, certificate in federation.certificates.items()
+        },
+    }
+    return labelled, values, f"{summary}\n" + _advice(summary)
+
+
+def _advice(summary: Summary) -> str:
+    """What to do about claims that nobody vouches for."""
+    return "" if summary.is_verified or not summary.is_private else f"{HOW_TO_VERIFY}\n"
+
+
+def _parties_text(parties: dict[str, str]) -> str:
+    """How far the promise of each party on the network is believed."""
+    return "".join(f"{safe_text(name):<18}{safe_text(said)}\n" for name, said in parties.items())
 
 
 def _labelled(frame: pd.DataFrame, columns: list[str], column: str, answer: Any) -> pd.DataFrame:

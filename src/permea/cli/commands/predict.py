@@ -12,6 +12,8 @@ from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import STREAM, check_output
 from permea.cli.tables import FORMATS, listed, numbers, read_table, write_table
+from permea.cli.trust import Trusted, remark, standing, trusted_keys
+from permea.privacy.signing import TrustedKeys
 from permea.storage import load
 
 Model = Annotated[str, typer.Argument(help="Model file that permea wrote.")]
@@ -32,6 +34,7 @@ def predict(
     keep: Annotated[
         bool, typer.Option("--keep-features", help="Write the feature columns as well.")
     ] = False,
+    trusted: Trusted = None,
 ) -> None:
     """Predict the class of each row of a table.
 
@@ -43,7 +46,7 @@ def predict(
             "--json and the table would mix on standard output; give -o FILE.", ExitCode.USAGE
         )
     check_output(output, FORMATS, inputs=(data, model))
-    classifier = load_model(model)
+    classifier = load_model(model, trusted_keys(trusted))
     frame = read_table(data)
     columns = feature_columns(classifier, frame, data)
     X = numbers(frame, columns, data)
@@ -60,9 +63,10 @@ def predict(
     write_table(result, output)
     names, counts = np.unique(answer.astype(str), return_counts=True)
     found = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    certificate = getattr(classifier, "certificate_", None)
     console.result(
-        f"{len(frame)} rows predicted, written to {output}",
-        {"output": output, "rows": len(frame), "predicted": found},
+        f"{len(frame)} rows predicted, written to {output}\n{remark(certificate, model)}",
+        {"output": output, "rows": len(frame), "predicted": found, **standing(certificate)},
         stdout_taken=output == STREAM,
     )
 
@@ -73,9 +77,9 @@ def _with_distances(result: pd.DataFrame, classifier: Any, X: NDArray[np.float64
     return pd.concat([result, pd.DataFrame(values, columns=names, index=result.index)], axis=1)
 
 
-def load_model(path: str) -> Any:
+def load_model(path: str, trusted: TrustedKeys | None = None) -> Any:
     """A fitted classifier from a file; anything else is refused in one line."""
-    model = load(path)
+    model = load(path, trusted=trusted)
     if not hasattr(model, "predict") or not hasattr(model, "classes_"):
         raise CommandError(
             f"{path} holds a {type(model).__name__}, not a classifier.", ExitCode.MODEL

@@ -17,6 +17,7 @@ from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import check_output, write_whole
 from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.cli.trust import Trusted, remark, standing, trusted_keys
 from permea.privacy import Privacy
 from permea.report import Report, gather, write_html
 from permea.report.content import Chart
@@ -48,11 +49,13 @@ def report(
         typer.Option(help="JSON with a value and its meaning per name: leakage and others."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
+    trusted: Trusted = None,
 ) -> None:
     """Write a report about a model that opens anywhere, without a network.
 
     The certificate alone can be shown to anybody. With --members and --outside the report also
     has accuracy, attacks and histograms; these are computed from the rows, and the report says so.
+    A certificate that no key of --trusted has signed is shown as an unverified claim.
     """
     given = [one for one in (members, outside, label) if one is not None]
     if given and len(given) < 3:
@@ -60,7 +63,7 @@ def report(
     if (curve or samples) and not given:
         raise CommandError("--curve and --samples need --members and --outside.", ExitCode.USAGE)
     check_output(output, (".html",), inputs=(model, *(p for p in (members, outside) if p)))
-    classifier = load_model(model)
+    classifier = load_model(model, trusted_keys(trusted))
     values: dict[str, Any] = {"measures": {} if measures is None else _read_measures(measures)}
     if members is not None and outside is not None and label is not None:
         inside, others = (read_rows(classifier, path, label) for path in (members, outside))
@@ -71,16 +74,16 @@ def report(
         title=title or f"Report on {Path(model).name}",
         facts=_facts(classifier),
         certificates={} if certificate is None else {Path(model).name: certificate},
-        reproduce=_commands(model, members, outside, label, output, curve, samples),
+        reproduce=_commands(model, members, outside, label, output, curve, samples, trusted),
         **values,
     )
     write_whole(output, lambda beside: write_html(made, beside))
     best = made.strongest_attack
     console.result(
-        f"report written to {Path(output).absolute()}",
+        f"{remark(certificate, model)}\nreport written to {Path(output).absolute()}",
         {
             "report": str(Path(output).absolute()),
-            "private": made.is_private,
+            **standing(certificate),
             "accuracy": None if made.accuracy is None else made.accuracy.value,
             "attack_auc": None if best is None else best["auc"],
         },
@@ -162,9 +165,11 @@ def _commands(
     output: str,
     curve: bool,
     samples: bool,
+    trusted: Path | None,
 ) -> list[str]:
     words = ["permea", "report", model]
-    for name, value in (("members", members), ("outside", outside), ("label", label)):
-        words += [] if value is None else [f"--{name}", value]
+    given = {"members": members, "outside": outside, "label": label, "trusted": trusted}
+    for name, value in given.items():
+        words += [] if value is None else [f"--{name}", str(value)]
     words += ["--curve"] * curve + ["--samples"] * samples + ["-o", output]
     return [" ".join(shlex.quote(word) for word in words), f"# permea {__version__}"]

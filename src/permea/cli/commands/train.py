@@ -1,7 +1,6 @@
 """``permea train``: a table becomes a model file with its certificate inside."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,9 +13,12 @@ from permea.cli.app import LEARN, command
 from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import check_output, write_whole
+from permea.cli.private_table import read_private_table, refused_after_charge
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.cli.tables import Roles, labels, numbers, read_table
+from permea.cli.trust import Sign, signed_by, signing_key, standing
 from permea.privacy import Ledger, Privacy
+from permea.privacy.signing import SigningKey
 from permea.storage import save
 
 
@@ -64,8 +66,9 @@ def train(
     fabricate: Annotated[
         bool, typer.Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
     ] = False,
-    ledger: declare.LedgerFile = None,
+    ledger: declare.LedgerPlace = None,
     budget: declare.BudgetOption = None,
+    dataset: declare.DatasetName = None,
     seed: declare.Seed = None,
     ids: Ids = None,
     drop: Dropped = None,
@@ -83,22 +86,21 @@ def train(
     single_class: Annotated[
         bool, typer.Option("--single-class", help="Accept one class: a party of a federation.")
     ] = False,
+    sign: Sign = None,
 ) -> None:
     """Train a private classifier on a table and write it to one file.
 
     The rows are noised once, before anything else sees them; the model file carries the
-    certificate that says what is promised, about what, and what is not.
+    certificate that says what is promised, about what, and what is not. With --sign others can
+    check who promised it, and that the certificate belongs to the model.
     """
     declared = declare.Declaration(epsilon, delta, unit, domain, domain_file, mechanism, clip)
-    _check_wish(declared, not_private)
+    _check_wish(declared, not_private, signed=sign is not None)
     check_output(output, (), inputs=(data,))
-    account = declare.open_ledger(ledger, budget, declared)
-    frame = read_table(data)
-    columns = Roles(label, tuple(ids or ()), tuple(drop or ())).features(frame, data)
-    X, y = numbers(frame, columns, data), labels(frame, label, data)
-    privacy = None if not_private else declared.privacy(columns)
-    if privacy is not None:
-        X = declared.inside(X, privacy, columns, data)
+    key = signing_key(sign, console)
+    account = declare.open_ledger(ledger, budget, declared, dataset)
+    roles = Roles(label, tuple(ids or ()), tuple(drop or ()))
+    privacy, columns, X, y = _read_rows(data, roles, None if not_private else declared)
     options = {
         "n_components": components,
         "n_layers": min(layers, components),
@@ -109,12 +111,17 @@ def train(
     }
     classifier = make_classifier(family, privacy, options)
     model = TableClassifier(classifier, columns=columns, label=label, privacy=privacy)
-    console.say(f"training on {len(X)} rows of {len(columns)} columns ...")
-    fit_and_save(model, X, y, output, account, ledger)
-    _tell(console, model, output, X.shape)
+    console.say(f"training on {len(columns)} columns of {data} ...")
+    with refused_after_charge(data):
+        fit_and_save(model, X, y, output, account, dataset, key)
+    _tell(console, model, output, X.shape, key)
 
 
-def _check_wish(declared: declare.Declaration, not_private: bool) -> None:
+def _check_wish(declared: declare.Declaration, not_private: bool, *, signed: bool) -> None:
+    if not_private and signed:
+        raise CommandError(
+            "--sign signs a promise, and with --not-private there is none.", ExitCode.USAGE
+        )
     if not_private and declared.epsilon is not None:
         raise CommandError("Give --epsilon or --not-private, not both.", ExitCode.USAGE)
     if not_private:
@@ -126,6 +133,33 @@ def _check_wish(declared: declare.Declaration, not_private: bool) -> None:
             ExitCode.USAGE,
         )
     declared.check()
+
+
+def _read_rows(
+    data: str, roles: Roles, declared: declare.Declaration | None
+) -> tuple[Privacy | None, list[str], NDArray[np.float64], NDArray[np.generic]]:
+    """The promise, the feature columns, their values and the labels of a table.
+
+    When nothing is promised, bad values are refused here; otherwise after the charge.
+    """
+    assert roles.label is not None
+    if declared is not None:
+        return read_declared(data, roles, declared)
+    frame = read_table(data)
+    columns = roles.features(frame, data)
+    return None, columns, numbers(frame, columns, data), labels(frame, roles.label, data)
+
+
+def read_declared(
+    data: str, roles: Roles, declared: declare.Declaration
+) -> tuple[Privacy, list[str], NDArray[np.float64], NDArray[np.generic]]:
+    """The same with a promise: nothing is told about the values."""
+    assert roles.label is not None
+    table = read_private_table(data)
+    columns = roles.features(table.frame, data)
+    privacy = declared.privacy(columns)
+    X = declared.bounded(table.numbers(columns), privacy)
+    return privacy, columns, X, table.labels(roles.label)
 
 
 def make_classifier(family: Family, privacy: Privacy | None, options: dict[str, Any]) -> Any:
@@ -147,29 +181,37 @@ def fit_and_save(
     y: NDArray[np.generic],
     output: str,
     account: Ledger | None,
-    ledger: Path | None,
+    dataset: str | None,
+    key: SigningKey | None,
 ) -> None:
-    """Fit, write the spending down, then write the model: nothing is released unaccounted."""
-    model.fit(X, y, ledger=account)
-    if account is not None and ledger is not None:
-        write_whole(ledger, account.save)
+    """Fit, which charges the ledger first, then write the model."""
+    model.fit(X, y, ledger=account, dataset=dataset)
     rows = "include" if model.holds_private_rows_ else None
     secret = bool(model.holds_private_rows_)
-    write_whole(output, lambda beside: save(model, beside, private_rows=rows), secret=secret)
+    write_whole(
+        output, lambda beside: save(model, beside, private_rows=rows, sign=key), secret=secret
+    )
 
 
-def _tell(console: Console, model: TableClassifier, output: str, shape: tuple[int, ...]) -> None:
+def _tell(
+    console: Console,
+    model: TableClassifier,
+    output: str,
+    shape: tuple[int, ...],
+    key: SigningKey | None,
+) -> None:
     certificate = model.certificate_
     if certificate is None:
         text = f"NOT private: {output} contains the training rows. Guard it like the data."
     else:
-        text = f"{certificate}\nmodel written to {output}"
+        text = f"{certificate}\nmodel written to {output}\n{signed_by(key)}"
     values = {
         "model": output,
         "rows": shape[0],
         "columns": shape[1],
         "classes": [str(name) for name in model.classes_],
-        "private": certificate is not None and certificate.is_private,
+        **standing(certificate),
+        "signed_by": None if key is None else key.name,
         "certificate": None if certificate is None else certificate.to_dict(),
     }
     console.result(text, values)

@@ -20,14 +20,25 @@ from permea.cli.commands.train import (
     Label,
     fit_and_save,
     make_classifier,
+    read_declared,
 )
 from permea.cli.console import Console
 from permea.cli.errors import CommandError, ExitCode
 from permea.cli.files import STREAM, check_output
+from permea.cli.private_table import refused_after_charge
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.cli.tables import FORMATS, Roles, numbers, read_table, require_columns, write_table
-from permea.cli.tables import labels as read_labels
+from permea.cli.trust import (
+    Sign,
+    Trusted,
+    remark,
+    signed_by,
+    signing_key,
+    standing,
+    trusted_keys,
+)
 from permea.privacy import Privacy
+from permea.privacy.signing import TrustedKeys
 from permea.storage import load
 from permea.transfer import SourceModel, TransferClassifier
 from permea.transfer.target import DEFAULT_METHOD, METHODS
@@ -55,8 +66,9 @@ def source(
     domain_file: declare.DomainFile = None,
     mechanism: declare.MechanismOption = declare.Mechanism.optimal,
     clip: declare.Clip = False,
-    ledger: declare.LedgerFile = None,
+    ledger: declare.LedgerPlace = None,
     budget: declare.BudgetOption = None,
+    dataset: declare.DatasetName = None,
     seed: declare.Seed = None,
     ids: Ids = None,
     drop: Dropped = None,
@@ -64,6 +76,7 @@ def source(
     components: Components = 20,
     layers: Annotated[int, typer.Option("--layers", min=1, help="Depth L.")] = 5,
     jobs: Annotated[int, typer.Option("--jobs", help="Workers; -1 for all cores.")] = -1,
+    sign: Sign = None,
 ) -> None:
     """Make an artefact of a labelled table that others can learn from.
 
@@ -73,23 +86,21 @@ def source(
     declared = declare.Declaration(epsilon, delta, unit, domain, domain_file, mechanism, clip)
     declared.check()
     check_output(output, (), inputs=(data,))
-    account = declare.open_ledger(ledger, budget, declared)
-    frame = read_table(data)
-    columns = Roles(label, tuple(ids or ()), tuple(drop or ())).features(frame, data)
-    X, y = numbers(frame, columns, data), read_labels(frame, label, data)
-    privacy = declared.privacy(columns)
-    X = declared.inside(X, privacy, columns, data)
+    key = signing_key(sign, console)
+    account = declare.open_ledger(ledger, budget, declared, dataset)
+    roles = Roles(label, tuple(ids or ()), tuple(drop or ()))
+    privacy, columns, X, y = read_declared(data, roles, declared)
     components = min(components, len(columns))
     options = {"n_components": components, "n_layers": min(layers, components), "n_jobs": jobs}
     inner = SourceModel(
         privacy=unit_privacy(privacy),
         classifier=make_classifier(family, None, options),
-        dataset=Path(data).name,
         random_state=seed,
     )
     model = TableClassifier(inner, columns=columns, label=label, privacy=privacy)
-    console.say(f"learning from {len(X)} rows of {len(columns)} columns ...")
-    fit_and_save(model, X, y, output, account, ledger)
+    console.say(f"learning from {len(columns)} columns of {data} ...")
+    with refused_after_charge(data):
+        fit_and_save(model, X, y, output, account, dataset, key)
     certificate = model.certificate_
     assert certificate is not None
     values = {
@@ -97,10 +108,11 @@ def source(
         "rows": X.shape[0],
         "columns": X.shape[1],
         "classes": [str(name) for name in model.classes_],
-        "private": certificate.is_private,
+        **standing(certificate),
+        "signed_by": None if key is None else key.name,
         "certificate": certificate.to_dict(),
     }
-    console.result(f"{certificate}\nsource written to {output}", values)
+    console.result(f"{certificate}\nsource written to {output}\n{signed_by(key)}", values)
 
 
 @command(
@@ -134,6 +146,7 @@ def transfer(
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", help="Workers; -1 for all cores.")] = -1,
     seed: Annotated[int, typer.Option("--seed", help="For k-means.")] = 0,
+    trusted: Trusted = None,
 ) -> None:
     """Label a table that has few labels, with the help of another owner's artefact.
 
@@ -141,7 +154,7 @@ def transfer(
     used as the source used them; a table with other columns is aligned with the source.
     """
     _check_streams(console, output, source, target, new)
-    given, promise, names = _load_source(source)
+    given, promise, names = _load_source(source, trusted_keys(trusted))
     frame = read_table(target)
     reader = _Reader(label, tuple(ids or ()), tuple(drop or ()), names, promise)
     columns, same = reader.columns(frame, target, given.n_features_in_)
@@ -155,7 +168,7 @@ def transfer(
         random_state=seed,
     )
     known = _labels(frame, label, target)
-    console.say(f"{int(np.sum(known != ''))} of {len(frame)} rows have a label; learning ...")
+    console.say(f"learning from {len(columns)} columns of {target} ...")
     classifier.fit(rows, _like(known, given.classes_))
     asked, what = (frame, target) if new is None else (read_table(new), new)
     queries = rows if new is None else reader.rows(asked, columns, ends, new)
@@ -169,7 +182,7 @@ def transfer(
     if who:
         result = result.assign(decided_by=classifier.who_decided(queries))
     write_table(result, output)
-    _tell(console, classifier, answer, output)
+    _tell(console, classifier, answer, output, source)
 
 
 def _check_streams(
@@ -183,9 +196,11 @@ def _check_streams(
     check_output(output, FORMATS, inputs=inputs)
 
 
-def _load_source(path: str) -> tuple[SourceModel, Privacy | None, list[str] | None]:
+def _load_source(
+    path: str, trusted: TrustedKeys | None
+) -> tuple[SourceModel, Privacy | None, list[str] | None]:
     """The artefact, what was declared about its table, and its columns where they have names."""
-    model = load(path)
+    model = load(path, trusted=trusted)
     if isinstance(model, TableClassifier) and isinstance(model.classifier_, SourceModel):
         return model.classifier_, model.privacy, [str(name) for name in model.columns]
     if isinstance(model, SourceModel):
@@ -284,20 +299,24 @@ def _like(words: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return words
 
 
-def _tell(console: Console, classifier: Any, answer: NDArray[Any], output: str) -> None:
+def _tell(
+    console: Console, classifier: Any, answer: NDArray[Any], output: str, source: str
+) -> None:
     names, counts = np.unique(np.asarray(answer).astype(str), return_counts=True)
     found = dict(zip(names.tolist(), counts.tolist(), strict=True))
     certificate = classifier.certificate_
     changes = [{"step": one.step, "changed": one.changed} for one in classifier.history_]
     console.result(
-        f"{len(answer)} rows predicted, written to {output}",
+        f"{len(answer)} rows predicted, written to {output}\n{remark(certificate, source)}",
         {
             "output": output,
             "rows": len(answer),
             "predicted": found,
             "method": classifier.method,
             "history": changes,
-            "source_private": certificate is not None and certificate.is_private,
+            "source_private": standing(certificate)["private"],
+            "source_verified": standing(certificate)["verified"],
+            "source_status": standing(certificate)["status"],
         },
         stdout_taken=output == STREAM,
     )

@@ -1,0 +1,71 @@
+"""Mechanisms that break their promise on purpose: what an audit of moments has to find.
+
+Each is a moment classifier whose certificate claims what the honest one claims. They are made of
+the library's public steps (plan, sums, wall), so the honest parts are the library's own. Never use
+one for anything but to test an audit.
+"""
+
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+
+from permea import MomentClassifier
+from permea.privacy.moments import MomentSums, MomentWall, Scales, sum_moments
+
+
+class StepByStep(MomentClassifier):
+    """The honest mechanism, one public step after the other; the twins below change one step."""
+
+    def fit(self, X, y):
+        X, y = np.asarray(X, dtype=float), np.asarray(y)
+        plan = self.prepare(X.shape[1])
+        wall = self.wall(plan)
+        mean = wall.noise_mean(self.feature_sums(X, plan))
+        return self.learn(wall.noise_moments(self.sums(X, y, mean, plan)))
+
+    def wall(self, plan):
+        return MomentWall(plan, random_state=self.random_state)
+
+    def sums(self, X, y, mean, plan):
+        return self.moment_sums(X, y, mean, plan)
+
+
+class HalfTheNoise(StepByStep):
+    """Every standard deviation is half of what the promise needs."""
+
+    def wall(self, plan):
+        weak = replace(plan, scales=Scales(*(scale / 2 for scale in plan.scales)))
+        return MomentWall(weak, random_state=self.random_state)
+
+
+class NoClipping(StepByStep):
+    """Rows about the mean are not shrunk to the radius."""
+
+    widening = 16  # times the radius: wider than the features are
+
+    def sums(self, X, y, mean, plan):
+        indicators = np.eye(len(self.classes_))[np.searchsorted(self.classes_, y)]
+        wide = replace(plan, radius=plan.radius * self.widening)
+        found = sum_moments(self.map_.transform(X) - mean, indicators, wide)
+        k = self.widening
+        return MomentSums(found.second * k**2, found.cross * k, found.tally, found.n_rows)
+
+
+class ExactCentring(StepByStep):
+    """Rows are centred at their exact mean instead of the noised one."""
+
+    def sums(self, X, y, mean, plan):
+        return self.moment_sums(X, y, self.map_.transform(X).mean(axis=0), plan)
+
+
+def factory(kind, privacy, *, reuse=1, seed=0, **settings):
+    """A function that makes classifiers, each with a keystream of its own (or every ``reuse``)."""
+    numbers = count()
+
+    def make():
+        place = next(numbers) // reuse
+        random_state = np.random.default_rng([seed, place])
+        return kind(privacy=privacy, classes=[0, 1], random_state=random_state, **settings)
+
+    return make

@@ -1,0 +1,223 @@
+"""``permea ledger``: what was spent of a data set's privacy, and whether the account is whole."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from permea._text import safe_json
+from permea.cli import declaration as declare
+from permea.cli.app import CHECK, command
+from permea.cli.console import Console
+from permea.cli.errors import CommandError, ExitCode, one_line
+from permea.cli.files import STREAM, check_output, write_whole
+from permea.cli.trust import checked_certificate
+from permea.privacy import Certificate, Ledger
+from permea.privacy.ledger import TamperedLedgerError
+from permea.privacy.ledger_account import budget_text
+from permea.storage import load
+
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER", help="Database file, or postgresql://user@host/database?ledger=name."
+    ),
+]
+
+
+class Composition(StrEnum):
+    """How events are composed."""
+
+    basic = "basic"
+    tight = "tight"
+
+
+@command(
+    "ledger create",
+    panel=CHECK,
+    examples=["permea ledger create ledger.db --epsilon 3 --delta 1e-5 --unit record"],
+)
+def create(
+    console: Console,
+    ledger: Where,
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Total ε per data set.")],
+    delta: Annotated[float, typer.Option("--delta", help="Total δ per data set.")] = 0.0,
+    unit: Annotated[
+        declare.Unit, typer.Option("--unit", help="What one ε protects.")
+    ] = declare.Unit.entry,
+    composition: Annotated[
+        Composition,
+        typer.Option(help="basic adds up; tight needs releases that were planned in advance."),
+    ] = Composition.basic,
+) -> None:
+    """Create a ledger with a budget, which is fixed from then on.
+
+    Then give it to train, fabricate and source with --ledger.
+    """
+    try:
+        budget = declare.make_budget(epsilon, delta, unit)
+    except ValueError as error:
+        raise CommandError(one_line(error), ExitCode.USAGE) from error
+    made = Ledger(ledger, budget=budget, composition=composition.value, existing=False)
+    console.result(f"{made.where} created: {_limit(made)}", _values(made))
+
+
+@command("ledger show", panel=CHECK, examples=["permea ledger show ledger.db"])
+def show(console: Console, ledger: Where) -> None:
+    """Show what each data set has spent, and every event.
+
+    An event is charged before the rows are read and marked as released after. One that was charged
+    and never released belongs to a run that failed or was stopped; it stays charged.
+    """
+    found = _opened(ledger)
+    console.result(_text(found), _values(found))
+
+
+@command(
+    "ledger verify",
+    panel=CHECK,
+    examples=["permea ledger verify ledger.db --certificate model.permea"],
+)
+def verify(
+    console: Console,
+    ledger: Where,
+    certificate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--certificate",
+            "-c",
+            help="Model file or certificate (.json) that the ledger paid for; the latest is best "
+            "(repeat).",
+        ),
+    ] = None,
+) -> None:
+    """Check that no event was altered, deleted, added or moved.
+
+    A ledger that was restored from an older copy holds together by itself: give the certificate of
+    a later release, and it is found. The exit code is 7 when the ledger was tampered with.
+    """
+    evidence = [(path, _certificate(path)) for path in certificate or []]
+    try:
+        found = _opened(ledger)
+        for _, one in evidence:
+            found.check_against(one)
+    except TamperedLedgerError as error:
+        raise CommandError(str(error), ExitCode.AUDIT) from error
+    values = found.to_dict()
+    count = len(values["events"])
+    text = f"{found.where} is whole: {count} event{'s' * (count != 1)}, "
+    text += f"last entry {values['number']}, {values['hash'][:16]}…"
+    if evidence:
+        text += f"; it holds the events of {', '.join(path for path, _ in evidence)}"
+    else:
+        text += "; whether it is the latest copy is shown by a certificate only (--certificate)"
+    console.result(
+        text,
+        {
+            "ledger": values["ledger"],
+            "whole": True,
+            "events": count,
+            "number": values["number"],
+            "hash": values["hash"],
+            "certificates": [path for path, _ in evidence],
+        },
+    )
+
+
+@command("ledger export", panel=CHECK, examples=["permea ledger export ledger.db -o ledger.json"])
+def export(
+    console: Console,
+    ledger: Where,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="JSON file to write; - is standard output.")
+    ] = STREAM,
+) -> None:
+    """Write the account as JSON, to hand on: without the key, and without fingerprints of rows."""
+    check_output(output, (".json",), inputs=(ledger,))
+    found = _opened(ledger)
+    text = safe_json(found.to_dict(), indent=2) + "\n"
+    if output == STREAM:
+        print(text, end="")
+        return
+    write_whole(output, lambda beside: beside.write_text(text, encoding="utf-8"))
+    console.result(
+        f"{len(found)} events written to {output}", {"output": output, "events": len(found)}
+    )
+
+
+@command("ledger import", panel=CHECK, examples=["permea ledger import account.json ledger.db"])
+def import_(
+    console: Console,
+    file: Annotated[
+        Path, typer.Argument(help="JSON that permea 0.1 kept, or permea ledger export wrote.")
+    ],
+    ledger: Where,
+) -> None:
+    """Bring the JSON of permea 0.1 into a new database, which goes on from there.
+
+    Every event is checked. Rows that had one of the default names of 0.1 (data, source) count as
+    rows without a name, against every data set. Do not charge the old file any more.
+    """
+    made = Ledger.import_json(file, ledger)
+    console.result(f"{len(made)} events imported into {made.where}\n{_text(made)}", _values(made))
+
+
+def _opened(where: str) -> Ledger:
+    """A ledger that exists."""
+    return Ledger(where, existing=True)
+
+
+def _certificate(path: str) -> Certificate:
+    """The certificate of a model file, or a certificate itself."""
+    if path.lower().endswith(".json"):
+        return checked_certificate(path, path, None)
+    found = getattr(load(path), "certificate_", None)
+    if not isinstance(found, Certificate):
+        raise CommandError(f"{path} has no certificate.", ExitCode.MODEL)
+    return found
+
+
+def _accounts(ledger: Ledger) -> list[str]:
+    """One line per data set, and one for rows without a name."""
+    events = ledger.events
+    names: list[str | None] = list(ledger.datasets)
+    if any(not event.is_named for event in events):
+        names.append(None)
+    return [ledger.summary(name) for name in names]
+
+
+def _text(ledger: Ledger) -> str:
+    values = ledger.to_dict()
+    lines = [
+        f"Ledger {ledger.where}, created {values['created'][:19]} UTC, id {values['ledger']}",
+        f"  {_limit(ledger)}",
+        *(f"  {line}" for line in _accounts(ledger)),
+        *str(ledger).splitlines()[1:],
+    ]
+    if left := sum(event.status == "charged" for event in ledger.events):
+        lines.append(
+            f"  {left} event{'s were' if left > 1 else ' was'} charged and never released: a run "
+            "failed, was stopped, or is still going on. What was charged stays charged."
+        )
+    return "\n".join(lines)
+
+
+def _limit(ledger: Ledger) -> str:
+    return f"{budget_text(ledger.budget)} for each data set, {ledger.composition} composition"
+
+
+def _values(ledger: Ledger) -> dict[str, Any]:
+    spent, left = ledger.spent, ledger.remaining
+    return {
+        "where": ledger.where,
+        **ledger.to_dict(),
+        "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "unit": spent.unit},
+        "remaining": {"epsilon": left.epsilon, "delta": left.delta, "unit": left.unit},
+        "datasets": {name: _balance(ledger, name) for name in ledger.datasets},
+    }
+
+
+def _balance(ledger: Ledger, name: str) -> dict[str, float]:
+    spent = ledger.spent_on(name)
+    return {"epsilon": spent.epsilon, "delta": spent.delta}
