@@ -34,9 +34,17 @@ class StepByStep(MomentClassifier):
 class HalfTheNoise(StepByStep):
     """Every standard deviation is half of what the promise needs."""
 
+    share = 0.5
+
     def wall(self, plan):
-        weak = replace(plan, scales=Scales(*(scale / 2 for scale in plan.scales)))
+        weak = replace(plan, scales=Scales(*(self.share * scale for scale in plan.scales)))
         return MomentWall(weak, random_state=self.random_state)
+
+
+class TenthOfTheNoise(HalfTheNoise):
+    """Every standard deviation is a tenth of what the promise needs."""
+
+    share = 0.1
 
 
 class NoClipping(StepByStep):

@@ -205,7 +205,7 @@ def classes(content, codes, tag):
 
 PARTS, ITEMS = MOST_CONTAINERS - 20, MOST_ITEMS - 20
 TABLE, SMILE = '{"a":"b01"}', r"\ud83d\ude00"
-SMILE_ITSELF = json.loads(f'"{SMILE}"')
+WIDE = json.loads(f'"{SMILE}"')
 TABLES, NUMBERS_TOO = repeated(TABLE, PARTS), repeated("1.5e5", ITEMS - PARTS)
 REST = "x" * (MOST_TEXT - len(TABLES) - len(NUMBERS_TOO) - 100)
 EMPTY = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
@@ -223,9 +223,7 @@ BOMBS = {
         f'[{TABLES},{NUMBERS_TOO},"{SMILE}{REST[4 * PARTS + 3000 :]}"]'
     ),
     "a long certificate": lambda content: certificate_says(content, json.loads(NUMBERS_TOO)),
-    "a wide certificate": lambda content: certificate_says(
-        content, [SMILE_ITSELF + REST[:-30_000]]
-    ),
+    "a wide certificate": lambda content: certificate_says(content, [WIDE + REST[:-30_000]]),
     "tables of an object tree": lambda _: tree(repeated(TABLE, PARTS)),
     "hidden lists": lambda _: container(
         f'{{"__metadata__":{{"permea":"{HIDDEN}","sha256":"{sha256(b"[" * 650_000)}"}}}}'.encode()

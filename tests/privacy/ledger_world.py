@@ -51,8 +51,9 @@ def in_processes(ledger, processes, tries):
     return paid
 
 
-def charge_and_release(ledger, folder):
+def charge_and_release(ledger, folder, ready):
     """Charge, write the release to a file, mark it; again and again until killed."""
+    ready.set()
     while True:
         receipt = ledger.charge(event())
         (folder / f"release-{receipt.number}-{receipt.hash}").touch()
@@ -63,8 +64,10 @@ def killed_at_random(ledger, folder, times, *, longest, seed=0):
     """Start a process that releases, and kill it after a random while; ``times`` times."""
     moments = random.Random(seed)
     for _ in range(times):
-        child = FORK.Process(target=charge_and_release, args=(ledger, folder))
+        ready = FORK.Event()
+        child = FORK.Process(target=charge_and_release, args=(ledger, folder, ready))
         child.start()
+        ready.wait()
         time.sleep(moments.uniform(0, longest))
         os.kill(child.pid, signal.SIGKILL)
         child.join()

@@ -287,6 +287,9 @@ def test_a_new_ledger_in_the_old_place_is_found(tmp_path):
     path.unlink()
     with pytest.raises(LedgerError, match="no ledger"):
         ledger.charge(plan(PROMISE, 3).event("north", "again"))
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger(path, at_least=certificate)
+    assert not path.exists()
     Ledger(path, budget=Budget(epsilon=1, delta=1e-5))
     with pytest.raises(TamperedLedgerError, match="another ledger"):
         ledger.charge(plan(PROMISE, 3).event("north", "again"))

@@ -124,24 +124,20 @@ def test_killed_at_random_moments(server, tmp_path):
     assert ledger.spent.epsilon == charged
 
 
-@pytest.mark.parametrize(
-    ("case", "statement"),
-    list(
-        enumerate(
-            [
-                "DELETE FROM permea.events WHERE ledger = '{0}' AND number = 2",
-                "DELETE FROM permea.events WHERE ledger = '{0}' AND number = 6",
-                "UPDATE permea.events SET body = replace(body, '0.5', '0.1') WHERE ledger = '{0}'",
-                "UPDATE permea.events SET time = '2020-01-01' WHERE ledger = '{0}' AND number = 3",
-                "UPDATE permea.ledgers SET number = 4 WHERE name = '{0}'",
-                "UPDATE permea.ledgers SET genesis = replace(genesis, '3.0', '9.0') WHERE name = '{0}'",
-                "UPDATE permea.ledgers SET key = '\\x00' WHERE name = '{0}'",
-                "INSERT INTO permea.events SELECT ledger, 0, time, kind, body, previous, hash "
-                "FROM permea.events WHERE ledger = '{0}' AND number = 1",
-            ]
-        )
-    ),
-)
+CHANGES = [
+    "DELETE FROM permea.events WHERE ledger = '{0}' AND number = 2",
+    "DELETE FROM permea.events WHERE ledger = '{0}' AND number = 6",
+    "UPDATE permea.events SET body = replace(body, '0.5', '0.1') WHERE ledger = '{0}'",
+    "UPDATE permea.events SET time = '2020-01-01' WHERE ledger = '{0}' AND number = 3",
+    "UPDATE permea.ledgers SET number = 4 WHERE name = '{0}'",
+    "UPDATE permea.ledgers SET genesis = replace(genesis, '3.0', '9.0') WHERE name = '{0}'",
+    "UPDATE permea.ledgers SET key = '\\x00' WHERE name = '{0}'",
+    "INSERT INTO permea.events SELECT ledger, 0, time, kind, body, previous, hash "
+    "FROM permea.events WHERE ledger = '{0}' AND number = 1",
+]
+
+
+@pytest.mark.parametrize(("case", "statement"), list(enumerate(CHANGES)))
 def test_changes_by_hand_are_found(server, case, statement):
     name = f"case-{case}"
     ledger = Ledger(server.url(name), budget=Budget(epsilon=3.0))

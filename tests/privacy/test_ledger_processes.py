@@ -132,7 +132,7 @@ def test_killed_at_200_random_moments(fast_folder):
         killed_at_random(ledger, folder, 10, longest=0.02, seed=part)
         check_releases(Ledger(path), folder)
     charged, released, marked = check_releases(Ledger(path), folder)
-    assert charged > 100  # the kills came at moments when something was going on
+    assert charged > 40  # the kills came at moments when something was going on
     assert marked < charged
     assert marked <= released <= charged
     assert ledger.spent.epsilon == charged

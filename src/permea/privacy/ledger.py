@@ -81,7 +81,7 @@ class Ledger:
         the parameters of the releases do not depend on earlier results.
     at_least : Certificate or Receipt, optional
         Evidence that the ledger had an event: one that does not have it was restored from an older
-        copy, or replaced, and is refused.
+        copy, or replaced, and is refused. Nothing is created then.
     existing : bool, optional
         True for a ledger that must exist, False for one that must be new. By default it is opened,
         or created if there is none.
@@ -121,7 +121,7 @@ class Ledger:
             raise ValueError("composition must be 'basic' or 'tight'.")
         wanted = _as_budget(budget)
         self._keep_in(store_for(where))
-        if not existing:
+        if not existing and at_least is None:
             self._create(new_header(wanted, composition or "basic"), must_be_new=existing is False)
         self._open(wanted, composition)
         if at_least is not None:
