@@ -292,6 +292,11 @@ def to_steps(rows: Floats, norm: float, steps: int) -> NDArray[np.float64]:
     [[59.0, 79.0], [30.0, 0.0], [99.0, 0.0]]
     """
     whole = shrink_rows(rows, _SHRINK * norm)
+    if not math.isfinite(whole.sum()):  # rows are bounded now: finite if and only if all are
+        raise ValueError(
+            "The features are not all finite, and NaN and infinity have no whole number. Check "
+            "the transformer on public rows at the edges of the declared domain."
+        )
     whole *= steps / norm
     return np.trunc(whole, out=whole)
 
