@@ -258,6 +258,17 @@ class TestUse:
         for words in ("white-box audit", "assumes that", "without assumptions", "answers of the"):
             assert words in str(found)
 
+    def test_a_claim_is_compared_under_its_own_relation(self):
+        X, y = rows()
+        clf = MomentClassifier(
+            privacy=promise(4), classes=[0, 1], features="identity", neighbours="add/remove"
+        ).fit(X, y)
+        found = audit.mechanism_epsilon(clf, runs=100, confidence=SURE)
+        table = audit.guarantee_rows(clf.certificate_, [found])
+        assert [row["neighbours"] for row in table] == ["add/remove"] * len(table)
+        assert "agrees with the claim" in table[1]["note"]
+        assert "without assumptions" in table[2]["note"]
+
     @pytest.mark.parametrize(
         ("what", "options", "message"),
         [

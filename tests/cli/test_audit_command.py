@@ -21,12 +21,15 @@ def rows(n=300):
     return X, np.where(X[:, 0] > 0.5, "yes", "no")
 
 
+def trained():
+    clf = MomentClassifier(privacy=PROMISE, classes=["no", "yes"], features="identity")
+    return clf.fit(*rows())
+
+
 @pytest.fixture
 def moments(shell):
     """A model from noised moments, and two tables that trained nothing."""
-    X, y = rows()
-    clf = MomentClassifier(privacy=PROMISE, classes=["no", "yes"], features="identity").fit(X, y)
-    permea.save(clf, shell.folder / "moments.permea")
+    permea.save(trained(), shell.folder / "moments.permea")
     for name, seed in (("a.csv", 1), ("b.csv", 2)):
         rng = np.random.default_rng(seed)
         frame = pd.DataFrame(rng.random((60, 3)), columns=["c0", "c1", "c2"])
@@ -88,8 +91,8 @@ def test_a_mechanism_with_half_the_noise_fails_a_pipeline(moments, monkeypatch):
     ],
 )
 def test_no_figure_where_the_mechanism_cannot_be_run_again(shell, change, reason):
-    clf = MomentClassifier(privacy=PROMISE, classes=["no", "yes"], features="identity").fit(*rows())
-    permea.save(change(clf), shell.folder / "model.permea")
+    clf = trained()
+    permea.save(change(clf), shell.folder / "model.permea", private_rows="include")
     done = shell("audit", "model.permea", *QUICK)
     assert done.code == 0, done.err
     assert "no figure" in done.out

@@ -11,7 +11,7 @@ of z zᵀ, z yᵀ and the tally:
 The angle is seen from the mean, which the other rows decide: opposite features :math:`\pm u` appear
 at any angle from 90° on when all other rows lie at :math:`\cot(\theta/2)\, v` with v orthogonal to
 u. So one pair of rows is the worst for the mean and for the moments at once. θ and the outputs
-are found by a search over the public plan; no data are needed. See ``docs/proofs/moments.md``.
+are found by a search over the public plan; no data are needed. See ``docs/methods/audit.md``.
 """
 
 import math

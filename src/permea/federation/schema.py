@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,6 +15,8 @@ from permea.federation.errors import SchemaError
 
 Label = int | float | str | bool
 Domain = tuple[Any, Any]
+_MOST_FEATURES = 100_000_000
+_LONGEST_LABEL = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +77,16 @@ class Schema:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from `to_dict`; anything else is refused, for it comes from a stranger."""
         try:
-            names, domain = values["feature_names"], values["domain"]
+            names, domain, classes = values["feature_names"], values["domain"], values["classes"]
+            if any(isinstance(part, str) for part in (names, domain, classes)):
+                raise TypeError("text where a list belongs")
             schema = cls(
-                n_features=int(values["n_features"]),
-                classes=tuple(values["classes"]),
+                n_features=operator.index(values["n_features"]),
+                classes=tuple(classes),
                 feature_names=None if names is None else tuple(str(name) for name in names),
                 domain=None if domain is None else (_tupled(domain[0]), _tupled(domain[1])),
             )
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             raise SchemaError(
                 "A party introduced itself with something that is not a schema. It may run another "
                 "version of permea."
@@ -90,17 +96,25 @@ class Schema:
 
     def check(self) -> None:
         """Raise unless this can be the schema of a classifier."""
-        if not self.classes or not all(isinstance(label, Label) for label in self.classes):
+        if not self.classes or not all(_is_label(label) for label in self.classes):
             raise SchemaError(
-                "A party must know at least one class, and name it by number or text."
+                "A party must know at least one class, and name it by a finite number or by a text "
+                f"of at most {_LONGEST_LABEL} characters."
             )
         if len(set(self.classes)) != len(self.classes):
             raise SchemaError("A party names a class twice.")
-        if self.n_features < 1:
-            raise SchemaError("A party must have at least one feature.")
+        if not 1 <= self.n_features <= _MOST_FEATURES:
+            raise SchemaError(
+                f"A party must have at least one feature, and at most {_MOST_FEATURES}."
+            )
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise SchemaError(
                 f"A party names {len(self.feature_names)} features and has {self.n_features}."
+            )
+        if self.domain is not None and not _is_domain(self.domain, self.n_features):
+            raise SchemaError(
+                "A party declares a domain that is none: low < high are needed, finite numbers, "
+                "one for all features or one for each."
             )
 
     @property
@@ -199,6 +213,18 @@ def _union(schemas: Mapping[str, Schema]) -> tuple[Label, ...]:
         )
     every: set[Any] = {label for schema in schemas.values() for label in schema.classes}
     return tuple(sorted(every))
+
+
+def _is_label(label: Any) -> bool:
+    if isinstance(label, str):
+        return len(label) <= _LONGEST_LABEL
+    return isinstance(label, bool | int | float) and abs(label) < math.inf
+
+
+def _is_domain(domain: Domain, n_features: int) -> bool:
+    low, high = (np.asarray(end, dtype=np.float64) for end in domain)
+    shapes = {low.shape, high.shape} <= {(), (n_features,)}
+    return shapes and bool(np.all(np.isfinite(low) & np.isfinite(high)) and np.all(low < high))
 
 
 def _plain(value: Any) -> Any:

@@ -31,6 +31,7 @@ from permea.storage.words import (
     JOBS,
     LEDGER,
     NONE,
+    NORM,
     NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
@@ -262,7 +263,7 @@ _store("TableClassifier", "cli.table_model", {
 # ---- moments -------------------------------------------------------------------------------------
 
 _MAPPED: dict[str, Kind] = {
-    "n_features_in_": size("p"), "n_features_out_": size("D"), "norm_bound_": POSITIVE,
+    "n_features_in_": size("p"), "n_features_out_": size("D"), "norm_bound_": NORM,
 }  # fmt: skip
 
 _store("ScaledIdentity", "models.features", {"domain": RANGES}, fitted={
@@ -297,7 +298,7 @@ _store("SideBySide", "models.features", {
     "maps": Items(template(*MAPS), least=1), "weights": maybe(COLUMN_NUMBERS),
 }, fitted={
     **_MAPPED, "maps_": Items(one(*MAPS, p="p"), ("list",), "k", least=1),
-    "_weights": floats("k"),
+    "_weights": Array("f", ("k",), -1.001, 1.001),
 }, check=check.side_by_side)  # fmt: skip
 
 _store("Moments", "models.moments", {
@@ -315,7 +316,7 @@ _store("LinearModel", "models.moments", {
 _MOMENTS: dict[str, Kind] = {
     "privacy": PRIVACY,
     "features": Either((word("fourier", "gradients", "identity"), template(*MAPS))),
-    "neighbours": word("replace", "add/remove"), "radius": POSITIVE, "feature_norm": POSITIVE,
+    "neighbours": word("replace", "add/remove"), "radius": NORM, "feature_norm": NORM,
     "split": Either((Items(NOT_NEGATIVE, least=4, most=4), one("Split"))),
     "strength": NOT_NEGATIVE, "ledger": LEDGER, "dataset": maybe(TEXT), "random_state": SEED,
 }  # fmt: skip

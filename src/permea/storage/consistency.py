@@ -100,7 +100,7 @@ def triangle(name: str) -> Any:
 
     def check(draft: Draft) -> None:
         diagonal = np.diagonal(draft.values[name])
-        _require(bool(np.all(diagonal != 0)), f"{name} is singular")
+        _require(bool(np.all(np.abs(diagonal) > 1e-12)), f"{name} is singular")
 
     return check
 

@@ -134,18 +134,18 @@ def _read(file: BinaryIO, path: Path, size: int) -> Container:
 
 
 def _longest_text(n_bytes: int) -> int:
-    return MOST_TEXT + n_bytes // 64
+    return MOST_TEXT + n_bytes // 256
 
 
 def is_sparse(text: bytes, n_bytes: int) -> bool:
     """Whether the values of a JSON text cannot take much more memory than the text.
 
     Together with the limit on the text this keeps what is read beside ``n_bytes`` of numbers below
-    64 MB, or below a tenth of a file of more than 600 MB.
+    64 MB, or below an eighth of a file of more than 500 MB.
     """
-    extra = n_bytes // 8192
+    extra = n_bytes // 24_576
     containers = text.count(b"{") + text.count(b"[")
-    return containers <= MOST_CONTAINERS + extra and text.count(b",") <= MOST_ITEMS + 4 * extra
+    return containers <= MOST_CONTAINERS + extra and text.count(b",") <= MOST_ITEMS + 2 * extra
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -390,9 +390,9 @@ class One(Kind):
     parameters_only: bool = False
 
     def __str__(self) -> str:
-        state = "unfitted " if self.parameters_only else ""
+        state = "an unfitted" if self.parameters_only else "a fitted"
         names = " or ".join(self.names) if len(self.names) < 6 else "object of a listed class"
-        return f"a {state}{names}"
+        return f"{state} {names}"
 
     def matches(self, node: Any) -> bool:
         """Whether a node has the form of this kind."""

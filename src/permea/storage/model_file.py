@@ -166,6 +166,8 @@ def load(path: str | os.PathLike[str], *, trusted: TrustedKeys | None = None) ->
         return build(_draft(opened.tree, opened.tensors, opened.certificates))
     except RefusedError as reason:
         raise StorageError(f"{path} is not a model of this version of permea. {reason}.") from None
+    except ImportError as reason:
+        raise StorageError(f"{path} needs a part of permea that is not installed.") from reason
     except (TypeError, ValueError) as reason:  # the constructor of Privacy
         raise StorageError(f"{path} declares a privacy that cannot be: {reason}") from None
     except (RecursionError, MemoryError) as reason:

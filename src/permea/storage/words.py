@@ -57,6 +57,7 @@ def tuple_of(kind: Kind, length: int | None = None) -> Kind:
 
 NUMBER, ANY_NUMBER = Number(), Number(special=("inf", "-inf", "nan"))
 POSITIVE, NOT_NEGATIVE, SHARE = Number(low=TINY), Number(low=0), Number(low=0, high=1)
+NORM = Number(low=1e-100, high=1e100)
 UNBOUNDED = Number(low=0, special=("inf",))
 COUNT = Whole(low=1)
 SEED, JOBS = maybe(Whole(0, 2**32 - 1)), maybe(Whole(-1024, 1024))
