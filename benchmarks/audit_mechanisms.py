@@ -22,7 +22,7 @@ from broken_moments import (
 from common import Kept, options_of, size, table
 
 from permea import MomentClassifier, Privacy, audit, release
-from permea.audit.moment_canaries import MomentExperiment
+from permea.audit.white_box import MomentExperiment
 
 DELTA = 1e-5
 PROMISE = Privacy(epsilon=1, delta=DELTA, unit="record", domain=(-1, 1))

@@ -16,9 +16,9 @@ import numpy as np
 from common import mnist, options_of, seconds, size, table
 
 from permea import KAHMClassifier
+from permea._arrays import Array
 from permea._parallel import batches, run_parallel
 from permea.federation import Federation, Party
-from permea.models.base import Array
 from permea.privacy import Privacy
 
 warnings.simplefilter("ignore")

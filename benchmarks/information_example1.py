@@ -35,7 +35,7 @@ def main():
         rows.append([level, f"{case.leakage:.3f}", *both])
     table(["σ", "theory", "003 (error)", "default (error)"], rows)
     if options.figure:
-        from permea.report.information import plot_estimates
+        from permea.report.plots import plot_estimates
 
         theory = [example_1(level).leakage for level in LEVELS]
         ax = plot_estimates(LEVELS, estimates, theory, error=errors)

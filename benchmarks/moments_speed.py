@@ -10,8 +10,8 @@ import time
 import numpy as np
 from common import options_of, size, table
 
-from permea.compose.moments import MomentClassifier
 from permea.models.features import Chain, RandomFourier, ScaledIdentity
+from permea.models.moments import MomentClassifier
 from permea.privacy import Privacy
 
 

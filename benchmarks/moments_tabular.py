@@ -18,7 +18,7 @@ from dpsgd import DELTA, DPSGD, available
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-from permea.compose.moments import MomentClassifier
+from permea.models.moments import MomentClassifier
 from permea.privacy import Privacy
 
 CANCER = [

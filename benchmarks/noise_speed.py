@@ -10,8 +10,7 @@ import numpy as np
 from common import options_of, seconds, size, table
 
 from permea.privacy import Privacy, release
-from permea.privacy.bits import CryptographicBits
-from permea.privacy.sampling import discrete_gaussian, discrete_laplace
+from permea.privacy.sampling import CryptographicBits, discrete_gaussian, discrete_laplace
 
 
 def main():

@@ -10,8 +10,8 @@ is 1.5.
 import numpy as np
 from common import mnist, options_of, seconds, size, table
 
-from permea.compose.moments import MomentClassifier
 from permea.models.features import Chain, RandomFourier, ScaledIdentity
+from permea.models.moments import MomentClassifier
 from permea.privacy import Privacy
 
 PROMISE = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))

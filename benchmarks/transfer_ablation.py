@@ -19,12 +19,10 @@ from transfer_mnist import split
 from permea import TransferClassifier
 from permea.transfer import centers, source2target
 from permea.transfer.alignment import principal_directions
-from permea.transfer.beliefs import balanced, beliefs, calibrate
-from permea.transfer.consensus import class_proportions
+from permea.transfer.consensus import class_proportions, neighbourhood
+from permea.transfer.experts import DensityVoice, balanced, beliefs, calibrate, mean_densities
 from permea.transfer.learner import first_labels
-from permea.transfer.neighbours import neighbourhood
 from permea.transfer.task import number_labels
-from permea.transfer.voices import DensityVoice, mean_densities
 
 CHANGES = {
     "as written": {},

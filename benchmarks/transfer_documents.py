@@ -14,7 +14,7 @@ from common import Kept, mnist, options_of, seconds, size, table
 from transfer_mnist import split
 
 from permea import MembershipClassifier, Privacy, SourceModel, TransferClassifier
-from permea.transfer.source2target import label_by_target, mapped
+from permea.transfer.learner import label_by_target, mapped
 from permea.transfer.task import number_labels
 
 METHODS = ("centers", "source2target")

@@ -115,7 +115,7 @@ ODD_VALUES = [
     {"objects": "t0"}, {"float": "nan"}, {"float": "inf"}, {"float": "1"}, {"dict": {}},
     {"certificate": 0}, {"certificate": 99}, {"certificate": -1}, {"certificate": True},
     {"class": "Spool"}, {"class": "PartyNode", "path": "/tmp/fifo"}, {"class": "Popen"},
-    {"class": "permea.federation.deploy:Launcher"}, {"class": "Privacy", "epsilon": 0.1},
+    {"class": "permea.federation.service.deploy:Launcher"}, {"class": "Privacy", "epsilon": 0.1},
     {"class": "KernelAffineHullMachine", "n_components": 1, "tol": 0.1}, {"class": []},
 ]  # fmt: skip
 """What a field is changed to."""

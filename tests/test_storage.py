@@ -53,7 +53,7 @@ from permea.models.features import (
 from permea.privacy.signing import SigningKey, TrustedKeys
 from permea.storage import StorageError, read_manifest
 from permea.storage.classes import ROOTS, STORABLE
-from permea.transfer.voices import Chorus, ClassifierVoice
+from permea.transfer.experts import Chorus, ClassifierVoice
 
 PRIVACY = Privacy(epsilon=4, delta=1e-5, domain=(0, 1))
 RECORD = Privacy(epsilon=4, delta=1e-5, unit="record", domain=(0, 1))
@@ -125,7 +125,7 @@ def with_voice(make):
 
 
 def chorus(aligned):
-    from permea.transfer.voices import DensityVoice
+    from permea.transfer.experts import DensityVoice
 
     member = DensityVoice(aligned.model.mixtures_[:1], aligned)
     width = len(member.mixtures[0].directions)
@@ -535,9 +535,13 @@ def old_format(path, tree, tensors=None):
 def test_a_file_cannot_name_what_is_called(path, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     calls = {
-        "permea.federation.service:Spool": [str(tmp_path / "spool")],
-        "permea.federation.deploy:PartyNode": [str(tmp_path / "pipe")],
-        "permea.federation.deploy:Process": [["touch", str(tmp_path / "ran")], "log", {}],
+        "permea.federation.service.http:Spool": [str(tmp_path / "spool")],
+        "permea.federation.service.deploy:PartyNode": [str(tmp_path / "pipe")],
+        "permea.federation.service.deploy:Process": [
+            ["touch", str(tmp_path / "ran")],
+            "log",
+            {},
+        ],
         "permea.privacy.ledger:Ledger": [str(tmp_path / "ledger")],
     }
     before = set(tmp_path.iterdir())

@@ -9,7 +9,7 @@ in closed form; the estimate sees 1000 samples and no distribution (003 Fig. 3).
 import numpy as np
 
 from permea import information_leakage
-from permea.report.information import plot_estimates
+from permea.report.plots import plot_estimates
 
 levels = [1, 2, 3, 5, 7, 10, 12, 15]
 theory = [5 * np.log(1 + 5 / s) - 5 * np.log(2 * np.pi * np.e * 5) for s in levels]

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from permea import Privacy, release, trade_off
-from permea.report.information import plot_leakage_levels, plot_recovery
+from permea.report.plots import plot_leakage_levels, plot_recovery
 
 X, y = load_digits(return_X_y=True)
 X = X / 16

@@ -9,7 +9,7 @@ Fig. 6).
 from sklearn.datasets import load_digits
 
 from permea import ConditionallyDeep, KernelAffineHullMachine
-from permea.report.pictures import plot_layers
+from permea.report.plots import plot_layers
 
 X, y = load_digits(return_X_y=True)
 eights = X[y == 8] / 16

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from permea import KernelAffineHullMachine
-from permea.report.pictures import plot_image
+from permea.report.plots import plot_image
 
 rng = np.random.default_rng(0)
 t = rng.uniform(0, 2 * np.pi, 150)

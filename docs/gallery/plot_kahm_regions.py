@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from permea import KAHMClassifier, Privacy
-from permea.report.pictures import plot_decision_regions
+from permea.report.plots import plot_decision_regions
 
 rng = np.random.default_rng(1)
 y = np.repeat([0, 1, 2], 80)

@@ -9,7 +9,7 @@ code dimensions and the fewer the inducing points (document 001, Fig. 1.3 to 1.5
 from sklearn.datasets import load_digits
 
 from permea import ConditionallyDeep, MembershipAutoencoder
-from permea.report.families import plot_abstraction
+from permea.report.plots import plot_abstraction
 
 X, y = load_digits(return_X_y=True)
 eights = X[y == 8] / 16

@@ -6,6 +6,6 @@ Logarithm of the Student-t membership function of the outputs at two inputs (doc
 A smaller ν gives a narrower function, so that outliers weigh less.
 """
 
-from permea.report.families import plot_membership_function
+from permea.report.plots import plot_membership_function
 
 figure = plot_membership_function((2.1, 10.0))

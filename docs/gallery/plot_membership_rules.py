@@ -9,7 +9,7 @@ are points of the original space; here the five rules that a query fulfils most 
 from sklearn.datasets import load_digits
 
 from permea import FuzzyAutoencoder
-from permea.report.families import plot_abstraction
+from permea.report.plots import plot_abstraction
 
 X, y = load_digits(return_X_y=True)
 threes = X[y == 3] / 16

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from permea import Privacy, SourceModel, TransferClassifier
-from permea.report.transfer import plot_history
+from permea.report.plots import plot_history
 
 X, y = load_digits(return_X_y=True)
 X = X / 16

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from permea import KAHMClassifier, Privacy
-from permea.report.pictures import plot_distance_histograms, plot_fabricated, plot_noise
+from permea.report.plots import plot_distance_histograms, plot_fabricated, plot_noise
 
 X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X / 16, y, test_size=0.4, random_state=0)

@@ -15,6 +15,7 @@ from permea.compose import (
     Wide,
     fabricate_records,
 )
+from permea.fabricate.rows import fabricate
 from permea.information import information_leakage
 from permea.models import (
     BayesianMembershipMapping,
@@ -37,7 +38,6 @@ from permea.privacy import (
     release,
     release_pair,
 )
-from permea.privacy.fabrication import fabricate
 from permea.storage import load, save
 from permea.transfer import SourceModel, TransferClassifier
 
@@ -82,7 +82,7 @@ __all__ = [
 ]
 
 _ROOMS = ("audit", "federation", "information")
-_LATER = {"trade_off": "permea.report.trade_off"}  # it stands on all of them, and on the report
+_LATER = {"trade_off": "permea.information.study"}  # it stands on all of them, and on the report
 
 
 def __getattr__(name: str) -> _Any:

@@ -2,7 +2,7 @@
 
 import sys
 
-from permea.cli.errors import ExitCode
+from permea.cli.console import ExitCode
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
 from permea import audit
-from permea.audit import likelihood, shadow
+from permea.audit import attacks
 from permea.audit.attacks import METRICS
 
 
@@ -137,7 +137,7 @@ def test_scored_rows_and_rows_that_fit_thresholds_are_disjoint(monkeypatch):
 
 def test_halves_are_complementary_and_keep_classes():
     y = np.repeat([0, 1, 2], [10, 11, 7])
-    inside = shadow.halves(y, 6, np.random.default_rng(0))
+    inside = attacks.halves(y, 6, np.random.default_rng(0))
     assert (inside.sum(axis=0) == 3).all()
     for mask in inside:
         assert set(y[mask]) == {0, 1, 2}
@@ -146,12 +146,12 @@ def test_halves_are_complementary_and_keep_classes():
 def test_lira_known_answer():
     """Signals that are N(2,1) inside and N(0,1) outside: the ratio is 2x − 2."""
     rng = np.random.default_rng(0)
-    inside = shadow.halves(np.zeros(400), 200, rng)
+    inside = attacks.halves(np.zeros(400), 200, rng)
     signal = rng.normal(size=inside.shape) + 2.0 * inside
     observed = np.linspace(-1, 3, 400)
-    ratio = likelihood.lira_online(observed, signal, inside)
+    ratio = attacks.lira_online(observed, signal, inside)
     assert np.corrcoef(ratio, 2 * observed - 2)[0, 1] > 0.9
-    offline = likelihood.lira_offline(observed, signal, inside)
+    offline = attacks.lira_offline(observed, signal, inside)
     assert np.abs(offline - observed).max() < 1.0
 
 
@@ -160,7 +160,7 @@ def test_rmia_ranks_among_the_population():
     inside = np.zeros((2, 5), dtype=bool)
     population = np.array([True, True, True, False, False])
     observed = np.array([-3.0, -2.0, -1.0, 0.0, -2.5])
-    score = likelihood.rmia(observed, shadow_likelihood, inside, population)
+    score = attacks.rmia(observed, shadow_likelihood, inside, population)
     assert score.tolist() == pytest.approx([1 / 3, 2 / 3, 1.0, 1.0, 1 / 3])
 
 

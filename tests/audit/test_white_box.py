@@ -14,8 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from permea import Ledger, MomentClassifier, MomentRegressor, Privacy, audit
 from permea.audit.bounds import gaussian_scores_p_value, shift_epsilon
-from permea.audit.moment_canaries import MomentExperiment, worst_canary
-from permea.audit.white_box import GAUSSIAN, white_box_epsilon
+from permea.audit.white_box import GAUSSIAN, MomentExperiment, white_box_epsilon, worst_canary
 from permea.privacy.moments import plan_moments
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

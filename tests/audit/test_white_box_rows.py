@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from permea import Privacy, audit, release
-from permea.audit.row_canaries import RowExperiment
+from permea.audit.white_box import RowExperiment
 
 SURE = 1.0 - 1e-6
 PROMISES = {

@@ -206,7 +206,7 @@ def stopped(process, number):
 
 def test_an_interrupt_while_writing_removes_the_part(tmp_path):
     """The place beside the target is gone, the target as before."""
-    from permea.cli.files import replacing
+    from permea.cli.tables import replacing
 
     target = tmp_path / "out.csv"
     target.write_bytes(OLD)

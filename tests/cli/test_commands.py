@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from permea.cli.app import all_commands
-from permea.cli.errors import ExitCode
+from permea.cli.console import ExitCode
 
 COMMANDS = {one.name: one for one in all_commands()}
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from permea.cli.errors import ExitCode
+from permea.cli.console import ExitCode
 
 TYPED = ("leakage", "released.csv", "--private", "age,weight", "--public", "hr1,hr2")
 

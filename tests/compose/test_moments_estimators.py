@@ -10,10 +10,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 from permea.audit import empirical_epsilon
 from permea.audit.bounds import multi_run_epsilon
-from permea.compose.fabricate_records import fabricate_records
-from permea.compose.moments import MomentClassifier, MomentRegressor
+from permea.fabricate.records import fabricate_records
 from permea.models.features import Chain, RandomFourier, ScaledIdentity
-from permea.models.moments import ridge
+from permea.models.moments import MomentClassifier, MomentRegressor, ridge
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy
 
 

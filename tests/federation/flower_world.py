@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from permea.federation.certificates import make_trial_certificates
-from permea.federation.deploy import free_port
+from permea.federation.service.deploy import free_port
+from permea.federation.service.tls import make_trial_certificates
 
 ENCRYPTED = "encrypted = true\nbits = 8\nn_jobs = 2\n"
 SLOW_MACHINE = 240.0  # seconds that a busy machine may need for what an idle one does in five

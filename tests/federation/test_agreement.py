@@ -18,8 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from permea import MomentClassifier, MomentRegressor
 from permea.federation import Agreement, AgreementError, Federation, MomentParty, RefusedError
-from permea.federation.agreement import collusion_epsilon
-from permea.federation.described import described
+from permea.federation.agreement import collusion_epsilon, described
 from permea.federation.moments import DropOutError, open_mean
 from permea.models.features import RandomFourier
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy

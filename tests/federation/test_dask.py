@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from permea import KAHMClassifier
-from permea.federation.scale_out import training_engine
+from permea.federation.distributed import training_engine
 
 
 def model():

@@ -20,10 +20,16 @@ from permea.federation import (
     ScaleWarning,
     SchemaError,
 )
-from permea.federation.asker import EncryptedQueue, load_keys, save_keys
-from permea.federation.encrypted import Asker, EncryptedQuestion, Terms
 from permea.federation.encryption import EncryptionError, get_scheme
-from permea.federation.service import JobFailedError, Spool, serve
+from permea.federation.encryption.queries import (
+    Asker,
+    EncryptedQuestion,
+    EncryptedQueue,
+    Terms,
+    load_keys,
+    save_keys,
+)
+from permea.federation.service.http import JobFailedError, Spool, serve
 
 X, Y = blobs(n_rows=40)
 PARTIES = [private_party(f"p{i}", X[i::3], Y[i::3], seed=i) for i in range(3)]

@@ -24,7 +24,7 @@ from permea.federation import (
     SuspicionWarning,
 )
 from permea.federation.errors import RefusedError
-from permea.federation.service import JobFailedError, Spool, serve
+from permea.federation.service.http import JobFailedError, Spool, serve
 from permea.federation.transport import Failure, LocalChannel, persist
 
 DOCS = Path(permea.__file__).parents[2] / "docs" / "methods" / "federation.md"

@@ -8,10 +8,10 @@ import pytest
 from federation_world import SEEDED, blobs, private_party
 
 from permea.federation import Federation, Guard, Party
-from permea.federation.config import ConfigError, FederationConfig, PartyConfig
-from permea.federation.encrypted import Asker
+from permea.federation.encryption.queries import Asker
 from permea.federation.errors import LyingError
-from permea.federation.flower_launch import QUIET, FleetOnly, app_bundle, be_quiet
+from permea.federation.flower.launch import QUIET, FleetOnly, app_bundle, be_quiet
+from permea.federation.service.config import ConfigError, FederationConfig, PartyConfig
 from permea.federation.transport import Failure
 from permea.storage import save
 
@@ -22,7 +22,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict  # noqa: 
 from flwr.proto.node_pb2 import NodeInfo  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from permea.federation.flower_app import (  # noqa: E402
+from permea.federation.flower.app import (  # noqa: E402
     RECORD,
     FlowerChannel,
     claimed_nodes,
@@ -352,7 +352,7 @@ def test_a_failure_keeps_one_short_line():
 @pytest.mark.timeout(1200)
 def test_the_local_simulation_runs_the_same_apps(monkeypatch):
     pytest.importorskip("ray")
-    from permea.federation.flower_service import simulate
+    from permea.federation.flower.service import simulate
 
     monkeypatch.undo()  # the simulation gives itself an identity
     answer, channel = simulate(PARTIES, X, batch_size=60)

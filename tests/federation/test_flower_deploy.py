@@ -11,10 +11,10 @@ import pytest
 from flower_world import SLOW_MACHINE, make_trial, write_party
 
 from permea.federation import Federation, Party
-from permea.federation.asker import EncryptedQueue, load_keys
-from permea.federation.certificates import make_party_key, make_trial_certificates
-from permea.federation.deploy import Aggregator, PartyNode, wait_until
-from permea.federation.service import JobFailedError
+from permea.federation.service.client import EncryptedQueue, load_keys
+from permea.federation.service.deploy import Aggregator, PartyNode, wait_until
+from permea.federation.service.http import JobFailedError
+from permea.federation.service.tls import make_party_key, make_trial_certificates
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.xdist_group("processes")]

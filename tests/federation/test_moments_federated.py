@@ -33,7 +33,6 @@ from permea.federation.moments import (
 from permea.models.features import RandomFourier
 from permea.models.moments import ridge
 from permea.privacy import Budget, Ledger, Privacy
-from permea.privacy.bits import SeededBits
 from permea.privacy.moments import (
     MeanNoise,
     MomentNoise,
@@ -49,6 +48,7 @@ from permea.privacy.moments import (
     sum_features,
     sum_moments,
 )
+from permea.privacy.sampling import SeededBits
 from permea.privacy.signing import SigningKey, TrustedKeys
 
 KEY = SigningKey.generate("committee")

@@ -7,9 +7,9 @@ import pytest
 from federation_world import PLAIN, PRIVACY, SEEDED, blobs, plain_party, private_party, train
 
 from permea.federation import ConsentError, Federation, Guard, Party, RefusedError, SchemaError
-from permea.federation.config import PartyConfig
 from permea.federation.party import OBJECTIONS
-from permea.federation.service import Spool
+from permea.federation.service.config import PartyConfig
+from permea.federation.service.http import Spool
 from permea.privacy import Certificate, SigningKey, TrustedKeys
 from permea.storage import StorageError, save
 

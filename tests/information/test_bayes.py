@@ -11,8 +11,7 @@ from scipy.stats import binom, kstest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from permea import load, save
-from permea.models.bayes import BayesianMembershipMapping
-from permea.models.weight_posterior import Belief, Statistics, infer
+from permea.models.bayes import BayesianMembershipMapping, Belief, Statistics, infer
 
 NOISES = ("shared", "per_output", "full")
 

@@ -8,14 +8,14 @@ from sklearn.datasets import load_digits
 
 from permea.information import transferability
 from permea.information.measures import class_images
-from permea.report.information import (
+from permea.information.study import trade_off
+from permea.report.plots import (
     plot_estimates,
     plot_explanation,
     plot_leakage_levels,
     plot_recovery,
     plot_subject_boxes,
 )
-from permea.report.trade_off import trade_off
 from permea.transfer.target import METHODS
 
 matplotlib = pytest.importorskip("matplotlib")

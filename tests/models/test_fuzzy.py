@@ -14,9 +14,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from permea.models import ShrunkWarning
-from permea.models.fuzzy import FuzzyAutoencoder, FuzzyModel
-from permea.models.fuzzy_system import (
+from permea.models.fuzzy import (
     ConsequentInference,
+    FuzzyAutoencoder,
+    FuzzyModel,
     rule_degrees,
     uncentred_directions,
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from permea.compose import ConditionallyDeep
 from permea.models import KernelAffineHullMachine, ShrunkWarning
-from permea.models.kernel import kernel_matrix
+from permea.models.kahm import kernel_matrix
 
 CLAIM = settings(max_examples=30, deadline=None, derandomize=True)
 

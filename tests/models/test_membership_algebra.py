@@ -7,16 +7,21 @@ from hypothesis import strategies as st
 from scipy.integrate import dblquad, quad
 from scipy.stats import multivariate_t, norm
 
-from permea.models.inducing import find_inducing, gaussian_kernel, unit_range_scales
-from permea.models.mapping import learn_precision_mapping, mean_variance
-from permea.models.membership_gamma import (
+from permea.models.bayes import log_integral, log_membership
+from permea.models.mapping import (
+    find_inducing,
+    gaussian_kernel,
+    learn_precision_mapping,
+    mean_variance,
+    unit_range_scales,
+)
+from permea.models.membership import (
     AveragedKernel,
     Gammas,
     GammaSystem,
     averaged_weights,
     learn_gamma_mapping,
 )
-from permea.models.student_t import log_integral, log_membership
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)
 INVERSE = np.linalg.inv  # the long way, for small and well conditioned matrices only

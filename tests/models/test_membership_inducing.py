@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
-from permea.models.factor import RidgePath, jittered_cholesky
-from permea.models.inducing import (
+from permea.models.linear_algebra import RidgePath, jittered_cholesky
+from permea.models.mapping import (
     InducingSearch,
     find_inducing,
     gaussian_kernel,
     k_means,
+    learn_precision_mapping,
     pivot_order,
     shrinking_sequence,
     smoothing_level,
     unit_range_scales,
 )
-from permea.models.mapping import learn_precision_mapping
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)
 

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from permea.models.student_t import log_membership
-from permea.report.families import plot_abstraction, plot_membership_function
+from permea.models.bayes import log_membership
+from permea.report.plots import plot_abstraction, plot_membership_function
 
 
 @pytest.fixture(autouse=True)

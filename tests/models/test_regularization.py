@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from permea.models.encoding import principal_encoding
-from permea.models.kernel import KernelRows, kernel_matrix
-from permea.models.regularization import ShiftedKernel, Targets, solve_fixed_point
+from permea.models.kahm import KernelRows, ShiftedKernel, Targets, kernel_matrix, solve_fixed_point
 
 CLAIM = settings(max_examples=25, deadline=None, derandomize=True)
 

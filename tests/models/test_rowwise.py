@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from permea.models.rowwise import (
+from permea.privacy.rowwise import (
     cosines_and_sines,
     exp_of_negative,
     lengths_and_angles,

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from permea.privacy.bits import CryptographicBits, SeededBits, this_process
+from permea.privacy.sampling import CryptographicBits, SeededBits, this_process
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 COUNT = 64

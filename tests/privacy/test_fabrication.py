@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from permea import KAHMClassifier, KernelAffineHullMachine, Privacy, fabricate
-from permea.privacy.fabrication import what_stopped
+from permea.fabricate.rows import what_stopped
 
 CLAIM = settings(max_examples=10, deadline=None, derandomize=True)
 
@@ -21,7 +21,7 @@ def smoothed_by_definition(Y, n, steps):
     """004 eq. (80)-(82) with the machine's own weights: Σ_j h^j is divided out of an image."""
     for _ in range(steps):
         machine = KernelAffineHullMachine(n_components=n, tol=1e-10).fit(Y)
-        from permea.models.kernel import kernel_matrix
+        from permea.models.kahm import kernel_matrix
 
         K = kernel_matrix(machine.codes_)
         sums = K @ np.linalg.solve(K + machine.regularization_ * np.eye(len(Y)), np.ones(len(Y)))

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from permea.privacy import Budget, Certificate, Ledger, Privacy, release
-from permea.privacy.ledger import Event, LedgerError, TamperedLedgerError
-from permea.privacy.ledger_chain import Row, row_hash
-from permea.privacy.ledger_exchange import imported
+from permea.privacy.ledger_events import Event, LedgerError, TamperedLedgerError
+from permea.privacy.ledger_store import Row, imported, row_hash
 from permea.privacy.release import plan
 
 PROMISE = Privacy(epsilon=0.25, delta=1e-7, domain=(0, 1))

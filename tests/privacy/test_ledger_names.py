@@ -9,7 +9,7 @@ from scipy import sparse
 
 from permea import KAHMClassifier, SourceModel
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy, release
-from permea.privacy.fingerprint import fingerprint
+from permea.privacy.ledger import fingerprint
 
 HALF = Privacy(epsilon=0.5, domain=(0, 1))
 X = np.arange(12.0).reshape(6, 2) / 12

@@ -15,7 +15,7 @@ import pytest
 from ledger_world import check_releases, event, in_processes, killed_at_random
 
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy, release
-from permea.privacy.ledger import LedgerError, TamperedLedgerError
+from permea.privacy.ledger_events import LedgerError, TamperedLedgerError
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: permea[postgres]")
 

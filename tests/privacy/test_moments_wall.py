@@ -12,7 +12,6 @@ from scipy import optimize
 
 from permea.privacy import Budget, BudgetExceededError, Certificate, Ledger, Privacy
 from permea.privacy import moments as wall
-from permea.privacy.bits import SeededBits
 from permea.privacy.composition import tight_epsilon
 from permea.privacy.moments import (
     MEAN_STEPS,
@@ -27,6 +26,7 @@ from permea.privacy.moments import (
     sum_moments,
     to_steps,
 )
+from permea.privacy.sampling import SeededBits
 
 PROMISE = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))
 RELATIONS = ("replace", "add/remove")

@@ -10,8 +10,8 @@ from privacy_checks import has_mean
 from scipy import integrate, stats
 
 from permea.privacy import GaussianNoise, OptimalNoise, StaircaseNoise, noise_gain
-from permea.privacy.bits import SeededBits
 from permea.privacy.noise import gaussian_delta, gaussian_mu, grid_sigma, grid_slack
+from permea.privacy.sampling import SeededBits
 
 LAWS = [
     OptimalNoise(1.3, 0.2, 2.0),

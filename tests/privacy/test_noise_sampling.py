@@ -21,14 +21,17 @@ from privacy_checks import (
 )
 from scipy import special, stats
 
-from permea.privacy.bits import CryptographicBits, SeededBits, bit_source, uniforms
 from permea.privacy.sampling import (
+    CryptographicBits,
     ExactTable,
+    SeededBits,
     bernoulli,
+    bit_source,
     discrete_gaussian,
     discrete_laplace,
     discrete_staircase,
     uniform_below,
+    uniforms,
 )
 
 N = 400_000

@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from privacy_checks import has_mean, refutes
 
-from permea.privacy import Certificate, Ledger, OptimalNoise, Privacy, release, release_pair
-from permea.privacy.ledger import Budget, BudgetExceededError
+from permea.privacy import (
+    Budget,
+    BudgetExceededError,
+    Certificate,
+    Ledger,
+    OptimalNoise,
+    Privacy,
+    release,
+    release_pair,
+)
 from permea.privacy.release import plan
 
 UNIT = Privacy(epsilon=1.0, delta=1e-5, domain=(0, 1))

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from permea.privacy import GaussianNoise, Ledger, OptimalNoise, Privacy, StaircaseNoise, release
-from permea.privacy.ledger import Budget, BudgetExceededError
+from permea.privacy import (
+    Budget,
+    BudgetExceededError,
+    GaussianNoise,
+    Ledger,
+    OptimalNoise,
+    Privacy,
+    StaircaseNoise,
+    release,
+)
 
 WRONG = {
     "domain is missing": {"epsilon": 1},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from permea import ConditionallyDeep, KAHMClassifier, KernelAffineHullMachine
-from permea.report import pictures
+from permea.report import plots as pictures
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ import pytest
 
 from permea.privacy import Certificate, Privacy, release
 from permea.report import Accuracy, Chart, Report, Samples, Series, render, write_html
-from permea.report.pixels import png_address
+from permea.report.page import best_guess, odds, png_address
 from permea.report.svg import ticks
-from permea.report.words import best_guess, odds
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 

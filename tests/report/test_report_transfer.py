@@ -7,7 +7,7 @@ import pytest
 
 mpl.use("Agg")
 
-from permea.report.transfer import plot_history
+from permea.report.plots import plot_history
 from permea.transfer import Iteration
 
 

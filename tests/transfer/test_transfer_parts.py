@@ -10,17 +10,26 @@ from hypothesis import strategies as st
 from permea import KAHMClassifier, SourceModel
 from permea.models import KernelAffineHullMachine
 from permea.models.base import row_norms
-from permea.transfer import mixture
+from permea.transfer import source as mixture
 from permea.transfer.alignment import Alignment
-from permea.transfer.beliefs import balanced, beliefs, calibrate
-from permea.transfer.centers import class_centres, fit_centers
-from permea.transfer.consensus import fit_consensus
-from permea.transfer.learner import Learner
-from permea.transfer.mixture import fit_mixtures, kept_directions
-from permea.transfer.neighbours import neighbourhood
-from permea.transfer.source2target import fit_source2target, learn_mapping
+from permea.transfer.consensus import fit_consensus, neighbourhood
+from permea.transfer.experts import (
+    DensityVoice,
+    balanced,
+    beliefs,
+    calibrate,
+    chorus,
+    mean_densities,
+)
+from permea.transfer.learner import (
+    Learner,
+    class_centres,
+    fit_centers,
+    fit_source2target,
+    learn_mapping,
+)
+from permea.transfer.source import fit_mixtures, kept_directions
 from permea.transfer.task import AlignedSource, Task, number_labels
-from permea.transfer.voices import DensityVoice, chorus, mean_densities
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=30)
 
@@ -258,7 +267,7 @@ def test_graphs_of_few_or_equal_rows(n):
 
 def test_rows_beyond_a_graph_of_bounded_size_listen_to_it(monkeypatch):
     """The two labelled rows take part, and every row of their clouds hears of them."""
-    from permea.transfer import neighbours
+    from permea.transfer import consensus as neighbours
 
     monkeypatch.setattr(neighbours, "_MOST_ROWS", 50)
     random = np.random.default_rng(0)

@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import permea
 from permea import FuzzyClassifier, KAHMClassifier, MembershipClassifier, Privacy, SourceModel
-from permea.models.kernel import kernel_matrix
+from permea.models.kahm import kernel_matrix
 from permea.privacy import Budget, BudgetExceededError, Ledger
 from permea.storage import StorageError, read_manifest
 

@@ -4,6 +4,7 @@ Serves any scikit-learn classifier, says more about those that answer with dista
 mechanisms whose released numbers can be read.
 """
 
+from permea.audit.attacks import label_robustness, membership_inference_score
 from permea.audit.bounds import (
     gaussian_epsilon,
     gaussian_scores_p_value,
@@ -14,13 +15,15 @@ from permea.audit.bounds import (
     shift_epsilon,
 )
 from permea.audit.density import DensityDifference, density_difference, fit_density_difference
-from permea.audit.empirical import empirical_epsilon, release_epsilon
-from permea.audit.label_only import label_robustness
-from permea.audit.membership import membership_inference_score
+from permea.audit.empirical import (
+    empirical_epsilon,
+    mechanism_epsilon,
+    release_epsilon,
+    why_not_rerun,
+)
 from permea.audit.metrics import AttackResult, auc, auc_interval, clopper_pearson, tpr_at_fpr
 from permea.audit.reconstruction import AttributeInference, attribute_attack, nearest_row_attack
 from permea.audit.report import AttackReport, guarantee_rows
-from permea.audit.rerun import mechanism_epsilon, why_not_rerun
 from permea.audit.result import EmpiricalEpsilon
 from permea.audit.suite import KINDS, attack
 

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from permea._arrays import Array
 from permea._progress import progress
 from permea.audit import signals
 from permea.audit.bounds import multi_run_epsilon, one_run_epsilon
 from permea.audit.result import EmpiricalEpsilon
 
-Array = NDArray[np.float64]
 Domain = tuple[ArrayLike, ArrayLike]
 Score = Callable[[Any, Array, NDArray[Any]], Array]
 #: Two versions of each canary, with labels: the coin picks one. A label of None: no row at all.

@@ -9,14 +9,13 @@ wrong one. Thresholds and numbers of guesses are corrected for.
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 from scipy.stats import binom, f, kstest, nct, norm
 
+from permea._arrays import Array
 from permea.audit.metrics import lower_bound, upper_bound
-
-Array = NDArray[np.float64]
 
 #: No audit with a realistic number of canaries proves more.
 LARGEST_EPSILON = 50.0

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 
-Array = NDArray[np.float64]
+from permea._arrays import Array
 
 #: Kernel widths and penalties tried, for data scaled to unit spread in every coordinate.
 WIDTHS: tuple[float, ...] = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)

@@ -1,42 +1,24 @@
-"""Empirical ε: what a training or a release has leaked at least.
-
-Where a release is at hand (moments of an estimator, or released rows) the audit is a white box: the
-released numbers of many small releases are told apart by their likelihood ratio on the two worst
-neighbours (:mod:`permea.audit.white_box`). Where only the trained model can be asked, canaries are
-rows (or entries) whose value is decided by a coin, and whoever asks the model guesses the coins;
-guessing better than an (ε,δ)-private training allows proves that ε is larger. The bound holds for
-the neighbour relation of the coins:
-
-``unit="record"``, ``neighbours="replace"``
-    the coin decides which of two rows is in the data, whose number of rows is public;
-``unit="record"``, ``neighbours="add/remove"``
-    the coin decides whether the row is in the data at all;
-``unit="entry"``
-    the coin decides whether one entry is at the low or at the high end of its domain.
-
-References
-----------
-Steinke, Nasr, Jagielski (2023), Privacy Auditing with One (1) Training Run, NeurIPS.
-Jagielski, Ullman, Oprea (2020), Auditing Differentially Private Machine Learning, NeurIPS.
-Nasr et al. (2023), Tight Auditing of Differentially Private Machine Learning, USENIX Security.
-"""
+"""What an audit found: a lower bound on ε with everything that it rests on."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from sklearn.base import clone
 
+from permea._arrays import Array
 from permea.audit.black_box import Domain, Score, coin_source, new_model, training_epsilon, walk
 from permea.audit.bounds import multi_run_epsilon, one_run_epsilon
-from permea.audit.moment_canaries import MOMENT_ESTIMATORS, MomentExperiment
 from permea.audit.result import EmpiricalEpsilon
-from permea.audit.row_canaries import RowExperiment
-from permea.audit.white_box import white_box_epsilon
+from permea.audit.white_box import (
+    MOMENT_ESTIMATORS,
+    MomentExperiment,
+    RowExperiment,
+    white_box_epsilon,
+)
 from permea.privacy import Privacy
-
-Array = NDArray[np.float64]
 
 RELATIONS = {"entry": ("replace",), "record": ("replace", "add/remove")}
 METHODS = ("white-box", "one-run", "multi-run")
@@ -380,3 +362,82 @@ def _check(method: str, unit: str, neighbours: str) -> None:
             f"neighbours={neighbours!r} is not defined for unit={unit!r}; expected one of "
             f"{', '.join(map(repr, RELATIONS[unit]))}."
         )
+
+
+_PROMISE = ("epsilon", "delta", "unit")
+
+
+def why_not_rerun(model: Any) -> str:
+    """Give the reason why a model's mechanism cannot be run again, empty if it can.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> why_not_rerun(DummyClassifier())
+    'the model has no certificate, so nothing is claimed'
+    """
+    certificate = getattr(model, "certificate_", None)
+    if certificate is None:
+        return "the model has no certificate, so nothing is claimed"
+    if not certificate.is_private:
+        return "the certificate claims nothing: " + "; ".join(certificate.reasons_not_private)
+    inner = _released_by(model)
+    if getattr(inner, "holds_private_rows_", False) or getattr(inner, "privacy", "") is None:
+        return "the settings of the model hold no promise: the certificate does not belong to it"
+    own = getattr(inner, "privacy", certificate.privacy)
+    if any(getattr(own, name) != getattr(certificate.privacy, name) for name in _PROMISE):
+        return (
+            f"the certificate says {certificate.privacy.describe()}, the settings of the model say "
+            f"{own.describe()}: they do not belong together"
+        )
+    if certificate.released and not isinstance(inner, MOMENT_ESTIMATORS):
+        return (
+            f"what was released ({certificate.released}) cannot be released again from a "
+            f"{type(inner).__name__}: the settings of its release are not stored with it"
+        )
+    return ""
+
+
+def mechanism_epsilon(
+    model: Any, *, runs: int | None = None, confidence: float = 0.95
+) -> EmpiricalEpsilon:
+    """White-box audit of the mechanism that a fitted model's certificate speaks of.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        With ``certificate_``; a classifier of tables is looked into.
+    runs : int, optional
+        Releases, half of them with either side of the coin; 8000 by default.
+    confidence : float
+        Probability with which the bound holds.
+
+    Raises
+    ------
+    ValueError
+        If the mechanism cannot be run again; the message says why.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from permea import MomentClassifier, Privacy
+    >>> X, y = np.random.default_rng(0).random((500, 3)), np.arange(500) % 2
+    >>> promise = Privacy(epsilon=4, delta=1e-3, unit="record", domain=(0, 1))
+    >>> clf = MomentClassifier(privacy=promise, classes=[0, 1], features="identity").fit(X, y)
+    >>> found = mechanism_epsilon(clf, runs=400)
+    >>> found.claim, found.unit, bool(found.epsilon > 1)
+    (4.0, 'record', True)
+    """
+    reason = why_not_rerun(model)
+    if reason:
+        raise ValueError(f"The mechanism was not run again: {reason}.")
+    inner, certificate = _released_by(model), model.certificate_
+    if isinstance(inner, MOMENT_ESTIMATORS):
+        fresh = clone(inner).set_params(random_state=None)
+        return empirical_epsilon(fresh, method="white-box", runs=runs, confidence=confidence)
+    return release_epsilon(privacy=certificate.privacy, runs=runs, confidence=confidence)
+
+
+def _released_by(model: Any) -> Any:
+    """The estimator that made the release; a classifier of tables holds one."""
+    return getattr(model, "classifier_", model)

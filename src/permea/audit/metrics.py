@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.stats import beta, norm, rankdata
 
-Array = NDArray[np.float64]
+from permea._arrays import Array
+
 Interval = tuple[float, float]
 
 #: The false positive rates at which the true positive rate is reported.

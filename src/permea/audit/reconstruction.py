@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.neighbors import NearestNeighbors
 
+from permea._arrays import Array
 from permea.audit import signals
 from permea.audit.metrics import AttackResult, best_threshold, evaluate
-
-Array = NDArray[np.float64]
 
 
 def nearest_row_attack(

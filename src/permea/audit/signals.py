@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-Array = NDArray[np.float64]
-Labels = NDArray[Any]
+from permea._arrays import Array
 
 #: Probabilities are kept this far from 0 and 1 before a logarithm is taken.
 PROBABILITY_FLOOR = 1e-12

@@ -13,19 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.audit import attacks, likelihood, shadow, signals
-from permea.audit.label_only import label_robustness
-from permea.audit.membership import membership_inference_score
+from permea._arrays import Array, Mask
+from permea.audit import attacks, signals
+from permea.audit.attacks import label_robustness, membership_inference_score
 from permea.audit.metrics import AttackResult, best_threshold, evaluate, not_applicable
 from permea.audit.reconstruction import attribute_attack
 from permea.audit.report import AttackReport, guarantee_rows
 from permea.audit.result import EmpiricalEpsilon
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
 LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
-SHADOW = tuple(f"shadow_{kind}" for kind in shadow.ATTACKERS)
+SHADOW = tuple(f"shadow_{kind}" for kind in attacks.ATTACKERS)
 #: Every attack by name.
 KINDS = (*attacks.METRICS, "label_only", *SHADOW, *LIKELIHOOD)
 
@@ -111,7 +108,7 @@ def attack(
     pool = _make_pool(X_member, y_member, X_outside, y_outside, shadow_data, random_state)
     ensemble = None
     if shadow_data is not None or set(chosen) & {*SHADOW, *LIKELIHOOD}:
-        ensemble = shadow.train_shadows(
+        ensemble = attacks.train_shadows(
             clf if estimator is None else estimator,
             pool.X,
             pool.y,
@@ -174,7 +171,7 @@ def _make_pool(
     group = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
     if shadow_data is None:
         rng = np.random.default_rng(random_state)
-        scored = np.concatenate([~shadow.halves(names, 1, rng)[0] for names in labels])
+        scored = np.concatenate([~attacks.halves(names, 1, rng)[0] for names in labels])
     else:
         scored = group < 2
     spread = X[~scored].std(axis=0)
@@ -185,7 +182,7 @@ def _carry_out(
     name: str,
     clf: Any,
     pool: _Pool,
-    ensemble: shadow.ShadowEnsemble | None,
+    ensemble: attacks.ShadowEnsemble | None,
     held_out: bool,
     seed: int,
 ) -> AttackResult:
@@ -215,7 +212,7 @@ def _carry_out(
 
 
 def _by_metric(
-    name: str, clf: Any, pool: _Pool, ensemble: shadow.ShadowEnsemble | None, held_out: bool
+    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble | None, held_out: bool
 ) -> tuple[Array, float]:
     scores = attacks.METRICS[name](clf, pool.X, pool.y)
     if held_out or ensemble is None:
@@ -239,24 +236,24 @@ def _by_label(clf: Any, pool: _Pool, seed: int) -> tuple[Array, float]:
 
 
 def _by_attacker(
-    name: str, clf: Any, pool: _Pool, ensemble: shadow.ShadowEnsemble
+    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble
 ) -> tuple[Array, float]:
     kind = name.removeprefix("shadow_")
-    trained = shadow.train_attackers(kind, ensemble, pool.y, pool.spare)
-    features = shadow.attack_features(clf, pool.X, pool.y)
-    return shadow.attacker_scores(trained, features, pool.y), 0.0
+    trained = attacks.train_attackers(kind, ensemble, pool.y, pool.spare)
+    features = attacks.attack_features(clf, pool.X, pool.y)
+    return attacks.attacker_scores(trained, features, pool.y), 0.0
 
 
 def _by_likelihood(
-    name: str, clf: Any, pool: _Pool, ensemble: shadow.ShadowEnsemble
+    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble
 ) -> tuple[Array, float]:
     """Score by the ensemble; the threshold comes from one shadow standing for the classifier."""
     population = ~pool.scored & ~pool.member
     rmia = name.startswith("rmia")
     signal = ensemble.likelihood if rmia else ensemble.signal
-    observed = (shadow.log_likelihood if rmia else signals.sharpest_signal)(clf, pool.X, pool.y)
+    observed = (attacks.log_likelihood if rmia else signals.sharpest_signal)(clf, pool.X, pool.y)
     scores = _likelihood_scores(name, clf, observed, signal, ensemble.inside, population)
-    stand_in, others, inside, members = likelihood.without(0, signal, ensemble.inside)
+    stand_in, others, inside, members = attacks.without(0, signal, ensemble.inside)
     strangers = ~pool.scored & ~members
     trial = _likelihood_scores(name, clf, stand_in, others, inside, strangers)[pool.spare]
     known = members[pool.spare]
@@ -267,10 +264,10 @@ def _likelihood_scores(
     name: str, clf: Any, observed: Array, signal: Array, inside: Mask, population: Mask
 ) -> Array:
     if name == "lira_online":
-        return likelihood.lira_online(observed, signal, inside)
+        return attacks.lira_online(observed, signal, inside)
     if name == "lira_offline":
-        return likelihood.lira_offline(observed, signal, inside)
-    return likelihood.rmia(
+        return attacks.lira_offline(observed, signal, inside)
+    return attacks.rmia(
         observed,
         signal,
         inside,

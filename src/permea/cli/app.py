@@ -18,8 +18,7 @@ import typer
 from permea._text import safe_text
 from permea._version import __version__
 from permea.cli import commands
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode, one_line
+from permea.cli.console import CommandError, Console, ExitCode, one_line
 
 START, LEARN, CHECK, TOGETHER = "Start", "Learn and release", "Measure and explain", "Together"
 PANELS = (START, LEARN, CHECK, TOGETHER)

@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 from numpy.typing import NDArray
 
-from permea.cli.errors import CommandError, ExitCode, one_line
+from permea.cli.console import CommandError, ExitCode, one_line
 from permea.cli.tables import listed, read_table, require_columns
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.ledger_events import clean_name

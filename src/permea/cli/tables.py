@@ -1,13 +1,15 @@
-"""Tables in and out: CSV and Parquet, checked before anything is computed from them.
+"""Results that appear whole or not at all: written beside their place, then renamed."""
 
-Messages name files and columns, never a value, a row or a count. About a table whose rows are kept
-private even less is told: see `permea.cli.private_table`.
-"""
-
+import csv
 import io
+import os
+import shutil
+import stat
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,10 +17,137 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from permea._text import safe_cell
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, write_whole
+from permea.cli.console import CommandError, ExitCode, one_line
+from permea.privacy.release import UnreadableRowsError
+
+STREAM = "-"
+
+
+def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...] = ()) -> None:
+    """Find out before any work is done whether a result can be written.
+
+    Parameters
+    ----------
+    path : str
+        Where the result will go; ``-`` is standard output.
+    suffixes : tuple of str
+        Endings that name a format that can be written; empty for any.
+    inputs : tuple of str
+        Files that must not be overwritten.
+    """
+    if path == STREAM:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise CommandError(
+            f"{path} is a folder. Name a file in it, e.g. -o {target / 'result'}"
+            f"{suffixes[0] if suffixes else ''}.",
+            ExitCode.OUTPUT,
+        )
+    special = target.exists() and not target.is_file()
+    if suffixes and not special and target.suffix.lower() not in suffixes:
+        known = " or ".join(suffixes)
+        raise CommandError(
+            f"{path}: the ending of an output file says its format; use {known}.", ExitCode.USAGE
+        )
+    for source in inputs:
+        exist = source != STREAM and target.exists() and Path(source).exists()
+        if exist and os.path.samefile(source, target):
+            raise CommandError(
+                f"{path} is also the input and would be lost. Choose another name for -o.",
+                ExitCode.USAGE,
+            )
+    _check_folder(target.absolute().parent)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise CommandError(
+            f"The folder {folder} does not exist. Create it, or write elsewhere with -o.",
+            ExitCode.OUTPUT,
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(
+            f"The folder {folder} is not writable for you. Write elsewhere with -o.",
+            ExitCode.OUTPUT,
+        )
+
+
+@contextmanager
+def replacing(path: str | Path, *, secret: bool = False) -> Iterator[Path]:
+    """Give a place beside ``path`` to write to, and rename it to ``path`` when all went well.
+
+    The place has a random name and can be read by its owner alone while it is written. A symbolic
+    link at ``path`` is replaced, and what it points to is not touched. Whatever goes wrong, an
+    interrupt included, the place is removed and ``path`` is as before. With ``secret`` the file can
+    be read by its owner alone, and nothing but a file is written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder, "out.txt")) as beside:
+    ...         _ = beside.write_text("done")
+    ...     Path(folder, "out.txt").read_text(), len(list(Path(folder).iterdir()))
+    ('done', 1)
+    """
+    target = Path(path)
+    device = target.exists() and not target.is_file()
+    if device and secret:
+        raise CommandError(
+            f"{path} is no file, and what would be written is for its owner alone. Name a file "
+            "with -o.",
+            ExitCode.OUTPUT,
+        )
+    folder = None if device else target.absolute().parent
+    beside: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{target.name}.", suffix=".part")
+        os.close(handle)
+        beside = Path(name)
+        yield beside
+        if device:
+            with beside.open("rb") as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+            return
+        _settle(beside, target, secret)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise CommandError(
+            f"{path} could not be written: {reason}. Nothing was changed; free some space or write "
+            "elsewhere with -o.",
+            ExitCode.OUTPUT,
+        ) from error
+    finally:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+
+
+def _settle(beside: Path, target: Path, secret: bool) -> None:
+    """Bring a complete file to the disk and to its name."""
+    with beside.open("rb") as written:
+        os.fsync(written.fileno())
+    beside.chmod(0o600 if secret else _mode(target))
+    os.replace(beside, target)
+
+
+def _mode(target: Path) -> int:
+    """Permissions of the file that is replaced, if it is one, or of any new file."""
+    if target.exists() and stat.S_ISREG(target.lstat().st_mode):
+        return target.stat().st_mode & 0o777
+    umask = os.umask(0o077)  # it can only be read by setting it; meanwhile files are private
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def write_whole(path: str | Path, write: Callable[[Path], object], *, secret: bool = False) -> None:
+    """Let ``write`` fill a file that appears at ``path`` only when it is complete."""
+    with replacing(path, secret=secret) as beside:
+        write(beside)
+
 
 FORMATS = (".csv", ".parquet")
 Kind = Literal["csv", "parquet"]
@@ -274,3 +403,101 @@ def listed(names: list[str], most: int = 8) -> str:
     """
     shown = ", ".join(repr(str(name)) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+@dataclass(frozen=True)
+class PrivateTable:
+    """Rows that are read in silence.
+
+    ``typed`` says whether the file declares the kind of each column (Parquet), or whether the kind
+    could only be guessed from the values (CSV).
+    """
+
+    frame: pd.DataFrame
+    what: str  #: the file, as messages name it
+    typed: bool
+
+    def numbers(self, columns: list[str]) -> NDArray[np.float64]:
+        """The columns as a matrix, NaN where there is no finite number."""
+        if self.typed:
+            for name in columns:
+                check_numeric(self.frame[name].iloc[:0], name, self.what)
+        matrix = np.empty((len(self.frame), len(columns)))
+        for index, name in enumerate(columns):
+            values = pd.to_numeric(self.frame[name], errors="coerce")
+            matrix[:, index] = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        matrix[~np.isfinite(matrix)] = np.nan
+        return matrix
+
+    def labels(self, label: str) -> NDArray[np.generic]:
+        """The label column; nothing but NaN when some row has no class."""
+        try:
+            return labels(self.frame, label, self.what)
+        except CommandError:
+            return np.full(len(self.frame), np.nan)
+
+
+def read_private_table(path: str) -> PrivateTable:
+    """Read a table from a file, or as ``-`` from standard input, and tell nothing about its rows.
+
+    Parameters
+    ----------
+    path : str
+        ``.csv`` with a header line, ``.parquet``, or ``-`` for either on standard input.
+
+    Returns
+    -------
+    PrivateTable
+        At least one row, unique column names. Lines that cannot be read give one row in which
+        everything is missing.
+    """
+    raw, what, kind = read_bytes(path)
+    if kind == "parquet":
+        return PrivateTable(check_shape(parse_parquet(raw, what), what), what, typed=True)
+    header = parse_csv(_header(raw), what)
+    try:
+        frame = parse_csv(raw, what)
+    except CommandError:
+        frame = header.reindex([0])
+    return PrivateTable(check_shape(frame, what), what, typed=False)
+
+
+def _header(raw: bytes) -> bytes:
+    r"""The lines of a CSV file up to the end of its header, which is all that is public of it.
+
+    Examples
+    --------
+    >>> _header(b'"two\nlines",b\n1,2\n')
+    b'"two\nlines",b\n'
+    """
+    lines: list[str] = []
+
+    def taken() -> Iterator[str]:
+        for line in io.TextIOWrapper(io.BytesIO(raw), "utf-8", "surrogateescape", newline=""):
+            lines.append(line)
+            yield line
+
+    with suppress(csv.Error):  # a name of more than 100000 characters, say
+        next((cells for cells in csv.reader(taken()) if any(map(str.strip, cells))), None)
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+@contextmanager
+def refused_after_charge(what: str) -> Iterator[None]:
+    """Turn the refusal of rows that were charged for into the message of `unusable`."""
+    try:
+        yield
+    except UnreadableRowsError:
+        raise unusable(what) from None
+
+
+def unusable(what: str) -> CommandError:
+    """The one message about the values of a private table."""
+    name = "Standard input" if what == STREAM else what
+    return CommandError(
+        f"{name}: some value or line cannot be used. Which, how many and why is private. Expected "
+        "are numbers inside the declared domain in every feature column, a class in every row, and "
+        "nothing missing. Say --clip to move values to the ends of the domain, and --id or --drop "
+        "for columns that are no features. What was charged to a ledger stays charged.",
+        ExitCode.INPUT,
+    )

@@ -16,8 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from permea._text import safe_text
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
+from permea.cli.console import CommandError, Console, ExitCode
 from permea.privacy import Certificate
 from permea.privacy.signing import (
     TRUSTED_KEYS_VARIABLE,

@@ -16,15 +16,19 @@ from permea.datasets.files import (
     load_rr,
     load_usps,
 )
-from permea.datasets.heartbeat_files import load_recordings, read_rr, read_wfdb
-from permea.datasets.heartbeat_splits import both_classes, labelled_part, subject_splits
-from permea.datasets.heartbeat_synthetic import make_recordings
 from permea.datasets.heartbeats import (
     Recording,
     Windows,
+    both_classes,
     impulse_rejection,
+    labelled_part,
     labels_from_score,
+    load_recordings,
+    make_recordings,
     make_windows,
+    read_rr,
+    read_wfdb,
+    subject_splits,
 )
 
 __all__ = [

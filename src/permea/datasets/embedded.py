@@ -12,7 +12,7 @@ import numpy as np
 import sklearn.datasets
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from permea._arrays import Array
 
 
 @dataclass(frozen=True)

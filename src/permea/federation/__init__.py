@@ -17,11 +17,10 @@ from permea.federation.errors import (
     SuspicionWarning,
 )
 from permea.federation.federation import Federation
-from permea.federation.guard import Guard
-from permea.federation.moment_party import MomentParty
-from permea.federation.party import Party
+from permea.federation.moments import MomentParty
+from permea.federation.party import Guard, Party
 from permea.federation.schema import Schema
-from permea.federation.summary import Summary
+from permea.federation.settings import Summary
 from permea.federation.transport import Patience
 
 __all__ = [

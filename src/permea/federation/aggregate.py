@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from permea._arrays import Array
 from permea.compose import matching_scores
 from permea.federation.errors import LyingError, MissingPartiesWarning, SuspicionWarning
 from permea.federation.schema import Label
-from permea.models.base import Array
 
 Aggregation = Literal["min", "trimmed", "median"]
 AGGREGATIONS = ("min", "trimmed", "median")

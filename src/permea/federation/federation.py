@@ -1,4 +1,4 @@
-"""The global classifier: minimum over parties, minimum over classes, and who it rests on."""
+"""What the certificates of the parties promise together."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea._arrays import Array
 from permea._parallel import batches
 from permea._progress import progress
 from permea._text import safe_text
@@ -22,12 +23,11 @@ from permea.federation.aggregate import (
     suspicions,
     warned,
 )
+from permea.federation.encryption.queries import SealedQuestions
 from permea.federation.errors import FederationError, LyingError, QuorumError, SchemaError
 from permea.federation.party import Party, spread
 from permea.federation.schema import Label, Schema, agree
-from permea.federation.sealed import SealedQuestions
-from permea.federation.settings import Settings, Topology
-from permea.federation.summary import Records, Summary, summarise
+from permea.federation.settings import Records, Settings, Summary, Topology, summarise
 from permea.federation.transport import (
     Channel,
     Failure,
@@ -38,11 +38,10 @@ from permea.federation.transport import (
     Reply,
     persist,
 )
-from permea.models.base import Array
 from permea.privacy import Certificate
 
 if TYPE_CHECKING:
-    from permea.federation.moment_party import MomentParty
+    from permea.federation.moments import MomentParty
 
 
 class Federation(SealedQuestions):
@@ -404,7 +403,7 @@ class Federation(SealedQuestions):
         DropOutError
             When fewer parties than the agreement asks for (or a larger ``quorum``) answered.
         """
-        from permea.federation.moment_rounds import MomentRounds
+        from permea.federation.moments import MomentRounds
 
         channel = self._channel
         if not isinstance(channel, LocalChannel):

@@ -1,4 +1,4 @@
-"""Asking parties that may be slow, dead or lying: time-outs, retries and what came of them."""
+"""What can go wrong in a federation, by name."""
 
 import threading
 import time
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from permea._arrays import Array
 from permea.federation.errors import FederationError, LyingError, RefusedError, SchemaError
 from permea.federation.party import Party
 from permea.federation.schema import Schema
-from permea.models.base import Array
 from permea.privacy import Certificate
 
 if TYPE_CHECKING:
-    from permea.federation.encrypted import EncryptedQuestion
+    from permea.federation.encryption.queries import EncryptedQuestion
 
 FINAL = (LyingError, RefusedError, SchemaError)
 """Failures that the same question would only meet again."""

@@ -7,12 +7,15 @@ and `Interpreter` put the models to use. A study over several ε is `permea.trad
 """
 
 from permea.information.attack import AdversaryReport, simulate_attack
-from permea.information.entropy import Entropy, differential_entropy
+from permea.information.entropy import (
+    Entropy,
+    MutualInformation,
+    differential_entropy,
+    neighbour_information,
+)
 from permea.information.interpreter import Estimate, Explanation, Interpreter
 from permea.information.leakage import InformationLeakage, LeakageWarning, information_leakage
 from permea.information.measures import interpretability, privacy_leakage, transferability
-from permea.information.mutual import MutualInformation
-from permea.information.neighbours import neighbour_information
 
 __all__ = [
     "AdversaryReport",

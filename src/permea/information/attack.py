@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 
-from permea.information.bound import best_bound, candidates
-from permea.information.columns import column_names, same_rows, table
-from permea.models.base import Array
+from permea._arrays import Array
+from permea.information.leakage import best_bound, candidates, column_names, same_rows, table
 from permea.models.bayes import BayesianMembershipMapping
 
 _RESAMPLES = 200

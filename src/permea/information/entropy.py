@@ -9,12 +9,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.spatial import cKDTree
-from scipy.special import digamma, gammaln, ndtri
+from scipy.special import digamma, gammaln, logsumexp, ndtri
 from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+from sklearn.utils import check_array, check_consistent_length
 
-from permea.models.base import Array
-from permea.models.output_frame import unit_columns, unit_directions
+from permea._arrays import Array, Indices
+from permea.models.bayes import BayesianMembershipMapping, unit_columns, unit_directions
 
 _NEIGHBOURS = 3
 _FEW = 3  # up to so many variables nearest neighbours are the better estimator
@@ -168,3 +172,122 @@ def log_det_bias(n: float, q: int) -> float:
     """
     digammas = np.asarray(digamma((n - np.arange(q)) / 2))
     return float(digammas.sum()) - q * math.log(n / 2)
+
+
+def neighbour_information(observed: ArrayLike, hidden: ArrayLike, *, n_neighbors: int = 3) -> float:
+    r"""Estimate I(t; x) in nats by nearest neighbours (Kraskov, Stögbauer and Grassberger 2004).
+
+    .. math:: I = \psi(k) + \psi(N) - \langle \psi(n_x + 1) + \psi(n_t + 1) \rangle
+
+    where n_x and n_t count the rows that are closer, in x alone and in t alone, than the k-th
+    neighbour is in both (their first estimator, with maximum norms).
+
+    Parameters
+    ----------
+    observed : array-like of shape (N, n)
+        Samples of x.
+    hidden : array-like of shape (N, q)
+        Samples of t.
+    n_neighbors : int
+        k.
+
+    Returns
+    -------
+    float
+        Nats. It may be slightly negative where there is nothing to find.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> t = random.normal(size=(2000, 1))
+    >>> estimate = neighbour_information(t + random.normal(size=(2000, 1)), t)
+    >>> bool(abs(estimate - 0.5 * np.log(2)) < 0.05)
+    True
+    """
+    X, T = (_standardised(check_array(part, dtype=np.float64)) for part in (observed, hidden))
+    check_consistent_length(X, T)
+    N = len(X)
+    if not 1 <= n_neighbors < N:
+        raise ValueError(f"n_neighbors must be between 1 and {N - 1}; got {n_neighbors}.")
+    both = np.hstack([X, T])
+    tree = cKDTree(both)
+    nearest = np.asarray(tree.query(both, k=n_neighbors + 1, p=np.inf)[0])
+    radius = np.nextafter(nearest[:, n_neighbors], 0)
+    counts = [
+        cKDTree(part).query_ball_point(part, radius, p=np.inf, return_length=True)
+        for part in (X, T)
+    ]  # with the row itself in it: n + 1
+    means = sum(float(np.mean(digamma(np.maximum(count, 1)))) for count in counts)
+    return float(digamma(n_neighbors) + digamma(N)) - means
+
+
+def _standardised(part: Array) -> Array:
+    spread = part.std(axis=0)
+    return np.asarray((part - part.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+_MOST_VALUES = 1000  # distinct hidden rows that are still treated as classes
+_FOLDS = 3
+
+
+@dataclass(frozen=True)
+class MutualInformation:
+    """I(t; x) as leakage plus entropy, or the reason why it cannot be told.
+
+    Attributes
+    ----------
+    nats : float
+        The estimate; NaN where there is none. Slightly below zero means: nothing was found.
+    entropy : float
+        H(t) in nats.
+    method : str
+        How H(t) was estimated: "neighbours", "copula", "gaussian", or "discrete" where t takes few
+        values and H(t) is that of their frequencies.
+    reason : str
+        Why there is no estimate, or what to keep in mind.
+    """
+
+    nats: float
+    entropy: float
+    method: str
+    reason: str = ""
+
+    @property
+    def bits(self) -> float:
+        """The estimate in bits."""
+        return self.nats / math.log(2)
+
+
+def mutual_information(
+    leakage: float, model: BayesianMembershipMapping, X: Array, T: Array, entropy: str
+) -> MutualInformation:
+    """I(t; x) from the leakage in nats, or by classification where t takes few values."""
+    values, codes = np.unique(T, axis=0, return_inverse=True)
+    if 2 <= len(values) <= min(len(T) // 10, _MOST_VALUES):
+        return _of_classes(model, X, T, values, codes.ravel())
+    found = differential_entropy(T, entropy)
+    return MutualInformation(leakage + found.nats, found.nats, found.method, found.reason)
+
+
+def _of_classes(
+    model: BayesianMembershipMapping, X: Array, T: Array, values: Array, codes: Indices
+) -> MutualInformation:
+    r"""Discrete t: I ≥ H(t) + ⟨log q(t|x)⟩ for any classifier q, here with q(v|x) ∝ p(v) p(v|x).
+
+    The classifier is scored on rows that it was not fitted to, so the bound holds on average.
+    """
+    shares = np.bincount(codes) / len(codes)
+    entropy = -float(shares @ np.log(shares))
+    logs = np.empty(len(T))
+    for train, test in KFold(_FOLDS, shuffle=True, random_state=0).split(X):
+        fitted = clone(model).fit(X[train], T[train])
+        seen = np.bincount(codes[train], minlength=len(values)) + 1.0
+        estimate = fitted.frame_.enter(np.asarray(fitted.predict(X[test])))
+        gaps = estimate[:, None, :] - fitted.frame_.enter(values)[None, :, :]
+        scores = np.log(seen / seen.sum()) - 0.5 * fitted.noise_precision_ * np.einsum(
+            "ijk,ijk->ij", gaps, gaps
+        )
+        scores -= logsumexp(scores, axis=1, keepdims=True)
+        logs[test] = scores[np.arange(len(test)), codes[test]]
+    return MutualInformation(entropy + float(logs.mean()), entropy, "discrete")

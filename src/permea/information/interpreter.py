@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from permea.information.columns import column_names, table
-from permea.information.leakage import LeakageWarning, information_leakage
-from permea.models.base import Array
+from permea._arrays import Array
+from permea.information.leakage import LeakageWarning, column_names, information_leakage, table
 from permea.models.bayes import BayesianMembershipMapping
 
 _CLOSE, _FAR = 0.5, 1.5  # typical deviations that still count as usual, and that count as much

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permea._arrays import Array, Indices
 from permea.compose import ReconstructionClassifier
 from permea.information.leakage import InformationLeakage, LeakageWarning, information_leakage
 from permea.models import MembershipAutoencoder, ShrunkWarning
-from permea.models.base import Array, Indices
 from permea.models.bayes import BayesianMembershipMapping
 
 MAX_SAMPLES = 5000  # 003 section 6.1.4

@@ -23,14 +23,11 @@ optional; a family offers them when it can do better than the general way:
     Without it, depth walks through the layers by ``reconstruct``.
 """
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.floating[Any]]
-Indices = NDArray[np.integer[Any]]
-Mask = NDArray[np.bool_]
+from permea._arrays import Array
 
 
 @runtime_checkable

@@ -1,34 +1,380 @@
-"""Bayesian membership mappings: estimates with their uncertainty, and the evidence for them."""
+"""Coordinates for outputs in which one noise level fits them all.
+
+A Bayesian membership mapping believes that the noise of every output has the same variance. That
+holds for no table with ages in years and weights in grams. Outputs are therefore brought into a
+frame t' = (t − offset) W first and taken back afterwards. A change of frame changes a density by a
+constant factor only, so that an entropy in the old frame is the one in the new frame minus
+log|det W|.
+"""
 
 import math
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.special import digamma, gammaln
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from permea._arrays import Array
 from permea._parallel import batches
-from permea.models.base import Array
-from permea.models.factor import jittered_cholesky
-from permea.models.inducing import gaussian_kernel
+from permea.models.linear_algebra import jittered_cholesky
 from permea.models.mapping import (
     Mapping,
+    gaussian_kernel,
     learn_best_bandwidth,
     learn_precision_mapping,
     scale_inputs,
 )
 from permea.models.membership import largest_count
-from permea.models.output_frame import (
-    OutputFrame,
-    one_unit,
-    unit_columns,
-    unit_directions,
-    whitening,
-)
-from permea.models.weight_posterior import Belief, Statistics, infer
+
+_NEGLIGIBLE = 1e-12  # share of the largest variance below which a direction counts as constant
+
+
+class OutputFrame(NamedTuple):
+    """An affine change of coordinates of the outputs."""
+
+    offset: Array  #: (q,)
+    mix: Array  #: (q, q') W
+    unmix: Array  #: (q', q), with W unmix = identity on all that varies
+    log_det: float  #: log|det W| on all that varies
+
+    def enter(self, T: Array) -> Array:
+        """Outputs in this frame."""
+        return np.asarray((T - self.offset) @ self.mix)
+
+    def leave(self, T: Array) -> Array:
+        """Outputs in their own units."""
+        return np.asarray(T @ self.unmix + self.offset)
+
+    def then(self, mix: Array, unmix: Array, log_det: float) -> "OutputFrame":
+        """Append a linear change of coordinates."""
+        return OutputFrame(self.offset, self.mix @ mix, unmix @ self.unmix, self.log_det + log_det)
+
+    @property
+    def lengths(self) -> Array:
+        """What one unit of isotropic deviation in this frame is in each output's own units."""
+        return np.asarray(np.sqrt(np.einsum("ij,ij->j", self.unmix, self.unmix)))
+
+    @property
+    def dropped(self) -> int:
+        """Number of directions that never vary and are left out."""
+        return int(self.unmix.shape[1] - self.unmix.shape[0])
+
+
+def one_unit(T: Array, standardize: bool) -> OutputFrame:
+    """Outputs minus their mean, in units of one common standard deviation, or as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> frame = one_unit(np.array([[0.0, 0.0], [4.0, 0.0]]), True)
+    >>> frame.enter(np.array([[4.0, 0.0]])).round(3)
+    array([[1., 0.]])
+    """
+    q = T.shape[1]
+    offset = T.mean(axis=0) if standardize else np.zeros(q)
+    unit = float(np.sqrt(np.var(T, axis=0, ddof=1).mean())) if standardize else 1.0
+    if unit <= float(np.finfo(np.float64).eps) * float(np.abs(offset).max(initial=0.0)):
+        unit = 1.0
+    return OutputFrame(offset, np.eye(q) / unit, np.eye(q) * unit, -q * float(np.log(unit)))
+
+
+def unit_columns(T: Array) -> OutputFrame:
+    """Every output that varies, minus its mean, in units of its own standard deviation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unit_columns(np.array([[0.0, 7.0], [2.0, 7.0]])).mix.shape
+    (2, 1)
+    """
+    offset, spread = T.mean(axis=0), T.std(axis=0, ddof=1)
+    kept = spread > 1e3 * np.finfo(np.float64).eps * np.maximum(np.abs(T).max(axis=0), 1e-290)
+    units = spread[kept]
+    chosen = np.eye(T.shape[1])[:, kept]
+    log_det = -float(np.log(units).sum())
+    return OutputFrame(offset, chosen / units, (chosen * units).T, log_det)
+
+
+def unit_directions(T: Array) -> OutputFrame:
+    """Principal directions of the outputs, each in units of its own standard deviation.
+
+    Directions without variance, as of outputs that always add up to one, are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> T = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]])
+    >>> unit_directions(T).dropped
+    1
+    """
+    columns = unit_columns(T)
+    covariance = np.atleast_2d(np.cov(columns.enter(T), rowvar=False))
+    if columns.mix.shape[1] == 0:
+        return columns
+    return columns.then(*whitening(covariance))
+
+
+def whitening(covariance: Array, floor: float | None = None) -> tuple[Array, Array, float]:
+    """W, its inverse and log|det W| with Wᵀ S W = I.
+
+    Directions in which S vanishes are left out, or with a ``floor`` kept with that variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> W, back, log_det = whitening(np.diag([4.0, 0.0]))
+    >>> np.abs(W).ravel(), float(round(np.exp(log_det), 3))
+    (array([0.5, 0. ]), 0.5)
+    >>> whitening(np.diag([4.0, 0.0]), floor=0.25)[0].shape
+    (2, 2)
+    """
+    variances, directions = eigh(covariance)
+    if floor is None:
+        kept = variances > _NEGLIGIBLE * max(float(variances.max(initial=0.0)), 1e-300)
+        variances, directions = variances[kept], directions[:, kept]
+    else:
+        variances = np.maximum(variances, floor)
+    deviations = np.sqrt(variances)
+    log_det = -float(np.log(deviations).sum())
+    return directions / deviations, (directions * deviations).T, log_det
+
+
+def log_membership(values: Array, K: Array, nu: float, mean: Array | None = None) -> Array:
+    r"""Logarithm of the membership of mapping outputs to a Student-t membership mapping.
+
+    For outputs y at a set of inputs with kernel matrix K and ν > 2 degrees of freedom,
+
+    .. math:: \log\zeta(y) = -\tfrac{\nu + |x|}{2}
+              \log\bigl(1 + \tfrac{1}{\nu - 2}(y - m)^T K^{-1} (y - m)\bigr)
+
+    (000 eq. 17). It is 0 at the mean and falls the faster the smaller ν is. The limit for infinite
+    ν is Gaussian.
+
+    Parameters
+    ----------
+    values : ndarray of shape (m, d)
+        Outputs y, one set of d of them in each row.
+    K : ndarray of shape (d, d)
+        Kernel matrix of the d inputs, positive definite.
+    nu : float
+        Degrees of freedom ν.
+    mean : ndarray of shape (d,), default=None
+        The mean m; zero when None.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_membership(np.array([[0.0], [1.0]]), np.eye(1), nu=3.0).round(3)
+    array([-0.   , -1.386])
+    """
+    if not nu > 2:
+        raise ValueError(f"nu={nu} but the degrees of freedom must be larger than 2 (000 Def. 1).")
+    values = np.atleast_2d(values)
+    centred = values if mean is None else values - mean
+    L = cholesky(K, lower=True)
+    solved = solve_triangular(L, centred.T, lower=True)
+    distance = np.einsum("ij,ij->j", solved, solved)
+    if math.isinf(nu):
+        return np.asarray(-0.5 * distance)
+    return np.asarray(-0.5 * (nu + values.shape[1]) * np.log1p(distance / (nu - 2)))
+
+
+def log_integral(K: Array, nu: float) -> float:
+    r"""Logarithm of the integral of the membership function over all outputs.
+
+    .. math:: \int \zeta = \frac{\Gamma(\nu/2)}{\Gamma((\nu + d)/2)}
+              \,\pi^{d/2}\,(\nu - 2)^{d/2}\,|K|^{1/2}
+
+    000 eq. (143) has the exponent 1/2 on (ν − 2)/ν where d/2 belongs; both agree for d = 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(float(np.exp(log_integral(np.eye(1), 3.0))), 6)
+    1.570796
+    """
+    d = K.shape[0]
+    log_determinant = 2 * float(np.log(np.diag(cholesky(K, lower=True))).sum())
+    log_gammas = float(gammaln(nu / 2) - gammaln((nu + d) / 2))
+    return float(log_gammas + 0.5 * (d * math.log(math.pi * (nu - 2)) + log_determinant))
+
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class Statistics(NamedTuple):
+    """All that the updates need to know of the rows, in the eigenbasis V of RᵀR."""
+
+    values: Array  #: (M,) eigenvalues of RᵀR
+    cross: Array  #: (M, q) Vᵀ Rᵀ T
+    energy: float  #: ‖T‖²
+    n_rows: int  #: N
+
+
+class Belief(NamedTuple):
+    """Normal weights that share one precision per eigendirection, and a gamma noise precision."""
+
+    precisions: Array  #: (M,) eigenvalues of Λ
+    means: Array  #: (M, q) Vᵀ m
+    shape: float  #: a of the gamma distribution
+    rate: float  #: b of the gamma distribution
+
+    @property
+    def noise_precision(self) -> float:
+        """Expected precision of the noise, a/b."""
+        return self.shape / self.rate
+
+
+class Terms(NamedTuple):
+    """What one update of the weights amounts to, in numbers."""
+
+    precisions: Array  #: (M,)
+    kept: Array  #: (M,) share of the earlier mean in the new one
+    added: Array  #: (M,) factor on the cross products in the new mean
+    misfit: float  #: ‖T − R m‖²
+    spread: float  #: Tr(Λ⁻¹ RᵀR), once, not q times
+    moved: float  #: Σ_k (m_k − m0_k)ᵀ Λ0 (m_k − m0_k)
+
+
+class _Products(NamedTuple):
+    """Row-wise inner products of the earlier means P and the cross products C."""
+
+    PP: Array
+    PC: Array
+    CC: Array
+
+
+def infer(
+    rows: Statistics,
+    prior: Belief,
+    *,
+    share: float = 1.0,
+    noise_precision: float = 1.0,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> tuple[Belief, list[float]]:
+    r"""Update weights and noise in turn until the noise precision no longer changes.
+
+    Parameters
+    ----------
+    rows : Statistics
+        The data.
+    prior : Belief
+        What is believed before.
+    share : float
+        Weight of every row: 1 gives the updates (74) to (77) of 003, 1/N turns sums into sample
+        averages and gives (99) to (102), with m̂ on the right-hand side of (100).
+    noise_precision : float
+        a/b to start from.
+    tol, max_iter
+        The iteration ends when a/b changes by less than this share of itself.
+
+    Returns
+    -------
+    Belief
+        The optimal distributions.
+    list of float
+        L after every update, which never falls. With ``share=1/N`` the last one is (98).
+
+    Examples
+    --------
+    One weight, one output, three rows of the constant input 1: the mean of t is found.
+
+    >>> import numpy as np
+    >>> rows = Statistics(np.array([3.0]), np.array([[6.0]]), 14.0, 3)
+    >>> before = Belief(np.array([1e-3]), np.zeros((1, 1)), 1e-3, 1e-3)
+    >>> after, energies = infer(rows, before)
+    >>> after.means.round(2)
+    array([[2.]])
+    >>> all(later >= earlier for earlier, later in zip(energies, energies[1:]))
+    True
+    """
+    products = _Products(
+        PP=np.einsum("ij,ij->i", prior.means, prior.means),
+        PC=np.einsum("ij,ij->i", prior.means, rows.cross),
+        CC=np.einsum("ij,ij->i", rows.cross, rows.cross),
+    )
+    q = rows.cross.shape[1]
+    shape = prior.shape + 0.5 * q * rows.n_rows * share  # (76), (101)
+    energies: list[float] = []
+    for _ in range(max_iter):
+        terms = _weights(rows, prior, products, share, noise_precision)
+        rate = prior.rate + 0.5 * share * (terms.misfit + q * terms.spread)  # (77), (102)
+        energies.append(_free_energy(rows, prior, terms, shape, rate, share))
+        previous, noise_precision = noise_precision, shape / rate
+        if abs(noise_precision - previous) <= tol * previous:
+            break
+    means = terms.kept[:, None] * prior.means + terms.added[:, None] * rows.cross
+    return Belief(terms.precisions, means, shape, rate), energies
+
+
+def _weights(
+    rows: Statistics, prior: Belief, products: _Products, share: float, gamma: float
+) -> Terms:
+    """Updates (74), (75) or (99), (100): Λ = Λ0 + γ RᵀR and m = Λ⁻¹ (Λ0 m0 + γ Rᵀ t)."""
+    PP, PC, CC = products
+    precisions = prior.precisions + gamma * share * rows.values
+    kept, added = prior.precisions / precisions, gamma * share / precisions
+    lost = gamma * share * rows.values / precisions  # 1 − kept, without cancellation
+    inner = kept * PC + added * CC
+    squares = kept**2 * PP + 2 * kept * added * PC + added**2 * CC
+    misfit = rows.energy - 2 * float(inner.sum()) + float(rows.values @ squares)
+    rounding = float(np.finfo(np.float64).eps) * rows.n_rows * rows.energy
+    moves = lost**2 * PP - 2 * lost * added * PC + added**2 * CC
+    return Terms(
+        precisions=precisions,
+        kept=kept,
+        added=added,
+        misfit=max(misfit, rounding),
+        spread=float(np.sum(rows.values / precisions)),
+        moved=float(prior.precisions @ np.maximum(moves, 0)),
+    )
+
+
+def _free_energy(
+    rows: Statistics, prior: Belief, terms: Terms, shape: float, rate: float, share: float
+) -> float:
+    """L of (68), or of (107) with ``share`` = 1/N, as the sum of its three terms."""
+    q, count = rows.cross.shape[1], rows.n_rows * share
+    expected_log = float(digamma(shape)) - math.log(rate)  # ⟨log γ⟩
+    fit = 0.5 * q * count * (expected_log - _LOG_2PI)
+    fit -= 0.5 * shape / rate * share * (terms.misfit + q * terms.spread)
+    weights = weight_divergence(prior, terms.precisions, terms.moved, q)
+    return float(fit - weights - gamma_divergence(shape, rate, prior.shape, prior.rate))
+
+
+def weight_divergence(prior: Belief, precisions: Array, moved: float, q: int) -> float:
+    """Σ_k KL(q(θ_k) ‖ p(θ_k)) of q normal distributions that share their covariances."""
+    ratio = prior.precisions / precisions
+    return 0.5 * (q * float(np.sum(ratio - 1 - np.log(ratio))) + moved)
+
+
+def gamma_divergence(shape: float, rate: float, shape0: float, rate0: float) -> float:
+    """KL of Gamma(shape, rate) from Gamma(shape0, rate0).
+
+    Examples
+    --------
+    >>> gamma_divergence(2.0, 3.0, 2.0, 3.0)
+    0.0
+    >>> gamma_divergence(2.0, 3.0, 1.0, 3.0) > 0
+    True
+    """
+    return float(
+        (shape - shape0) * digamma(shape)
+        - gammaln(shape)
+        + gammaln(shape0)
+        + shape0 * (math.log(rate) - math.log(rate0))
+        + shape * (rate0 - rate) / rate
+    )
+
 
 _CHUNK_ENTRIES = 4_000_000  # kernel values held at once
 _MOST_INDUCING = 1000  # 003 Algorithm 8, step 1

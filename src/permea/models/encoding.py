@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
-from permea.models.base import Array, Indices, Mask
-from permea.models.products import lower_gram, product
+from permea._arrays import Array, Indices, Mask
+from permea.models.linear_algebra import lower_gram, product
 
 
 class ShrunkWarning(UserWarning):

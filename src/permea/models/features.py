@@ -14,7 +14,7 @@ and stand side by side in :class:`SideBySide`.
 
 What these maps make of a row depends on that row alone, to the last bit: not on the rows beside
 it, its place, its type (float32 or float64), the layout in memory or the number of threads
-(:mod:`permea.models.rowwise`). Of any other transformer nobody knows that, so :func:`map_rows`
+(:mod:`permea.privacy.rowwise`). Of any other transformer nobody knows that, so :func:`map_rows`
 gives it one row at a time.
 """
 
@@ -26,10 +26,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from permea._arrays import Array
 from permea._parallel import batches
-from permea.models.base import Array
-from permea.models.factor import jittered_cholesky
-from permea.models.rowwise import (
+from permea.models.linear_algebra import jittered_cholesky
+from permea.privacy.rowwise import (
     CACHED,
     cosines_and_sines,
     exp_of_negative,

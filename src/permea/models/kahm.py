@@ -1,21 +1,403 @@
-"""Kernel Affine Hull Machines: images in the affine hull of the data (004 section 3)."""
+"""The Gaussian kernel on whitened codes, and its value far away from all data."""
 
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Self
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
-from scipy.linalg import eigvalsh
+from scipy.linalg import eigvalsh, get_lapack_funcs
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea.models.base import Array, Indices, row_norms
+from permea._arrays import Array, Indices, Mask
+from permea.models.base import row_norms
 from permea.models.encoding import Encoding, principal_encoding
-from permea.models.first_look import query_chunks
-from permea.models.kahm_layers import guard_level, layered_distance
-from permea.models.kernel import KernelRows, kernel_matrix
-from permea.models.products import product
-from permea.models.regularization import Solution, Targets, solve_fixed_point
+from permea.models.linear_algebra import product
+from permea.models.pruning import head_basis, lower, may_win, nearest_in_chunks, query_chunks
+
+
+def kernel_matrix(codes: Array) -> Array:
+    """Kernel matrix of the training codes (004 eq. 35 and 39), in Fortran order.
+
+    With whitened codes x of dimension n, k(x, x') = exp(−‖x − x'‖² / (2n)).
+    """
+    n = max(codes.shape[1], 1)
+    half_norms = np.einsum("ij,ij->i", codes, codes) / (2 * n)
+    K = product(codes / n, codes.T).T  # symmetric: its transpose is itself, in Fortran order
+    K -= half_norms[:, None]
+    K -= half_norms[None, :]
+    np.minimum(K, 0, out=K)
+    np.exp(K, out=K)
+    np.fill_diagonal(K, 1)
+    return K
+
+
+class KernelRows:
+    """Kernel values between queries and fixed training codes, scaled row by row.
+
+    The image of a KAHM is a ratio that is linear in the kernel values above and below, so each row
+    may be multiplied by any positive factor. `relative` uses the largest kernel value of the row:
+    its result has maximum 1 and never underflows to a row of zeros, however far the query is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = KernelRows(np.array([[0.0], [1.0]]))
+    >>> rows.relative(np.array([[0.0], [1e6]])).max(axis=1)
+    array([1., 1.])
+    """
+
+    def __init__(self, codes: Array) -> None:
+        n = max(codes.shape[1], 1)
+        half_norms = np.einsum("ij,ij->i", codes, codes) / 2
+        self.n_codes = codes.shape[0]
+        # [x, −‖x‖²/2, 1] · [q, 1, −‖q‖²/2] / n = −‖x − q‖² / (2n)
+        self._augmented = np.vstack([codes.T, -half_norms, np.ones_like(half_norms)]) / n
+
+    def values(self, queries: Array) -> Array:
+        """Kernel values as they are; rows far away may underflow to zero."""
+        half_norms = np.einsum("ij,ij->i", queries, queries) / 2
+        augmented = np.column_stack([queries, np.ones_like(half_norms), -half_norms])
+        exponents = augmented @ self._augmented
+        np.minimum(exponents, 0, out=exponents)
+        return np.asarray(np.exp(exponents, out=exponents))
+
+    def relative(self, queries: Array) -> Array:
+        """Kernel values divided by the largest of their row."""
+        augmented = np.column_stack([queries, np.ones(queries.shape[0], dtype=queries.dtype)])
+        exponents = augmented @ self._augmented[:-1]
+        exponents -= exponents.max(axis=1, keepdims=True)
+        return np.asarray(np.exp(exponents, out=exponents))
+
+
+_BLOCK = 512
+_SKETCH = 96  # columns of a sketch
+
+
+class ShiftedKernel:
+    """Solves (K + λI) A = T for several λ, in the memory of K alone.
+
+    The Cholesky factor overwrites the lower triangle; the strict upper triangle keeps K, from
+    which the lower one is restored for the next λ.
+    """
+
+    def __init__(self, K: Array) -> None:
+        self.K = np.asfortranarray(K)
+        self._factored = False
+        self._potrf: Any = get_lapack_funcs("potrf", (self.K,))
+        self._potrs: Any = get_lapack_funcs("potrs", (self.K,))
+
+    def factor(self, regularization: float) -> float:
+        """Factorise K + λI and return the λ that was used.
+
+        λ grows tenfold until the factorisation succeeds in the precision of K, which happens only
+        where it was too small beside the rounding errors of K (004 wants distinct points and exact
+        arithmetic).
+        """
+        size = self.K.shape[0]
+        floor = size * float(np.finfo(self.K.dtype).eps)
+        regularization = max(regularization, floor)
+        while True:
+            if self._factored:
+                self._restore()
+            np.fill_diagonal(self.K, 1 + regularization)
+            factor, info = self._potrf(self.K, lower=1, clean=0, overwrite_a=1)
+            self.K, self._factored = factor, True
+            if info == 0:
+                return regularization
+            regularization *= 10
+
+    def solve(self, targets: Array) -> Array:
+        """(K + λI)⁻¹ applied to the columns of ``targets``."""
+        solution, _ = self._potrs(self.K, np.asfortranarray(targets), lower=1)
+        return np.asarray(solution)
+
+    def _restore(self) -> None:
+        """Mirror the upper triangle, which still holds K, into the lower one."""
+        size = self.K.shape[0]
+        for start in range(0, size, _BLOCK):
+            stop = min(start + _BLOCK, size)
+            block = np.triu(self.K[start:stop, start:stop], 1)
+            self.K[start:stop, start:stop] = block + block.T
+            self.K[stop:, start:stop] = self.K[start:stop, stop:].T
+        self._factored = False
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The rows Y = C + 1μᵀ as columns to solve for, with C centred.
+
+    ‖B Y‖²_F for a symmetric B needs B C, B (Cμ) and B 1 only, and B C only through C Cᵀ: any
+    ``square`` with the same outer product gives the same error.
+    """
+
+    square: Array  #: (N, r) with square · squareᵀ = C Cᵀ
+    cross: Array  #: (N,) C μ
+    mean_energy: float  #: ‖μ‖²
+    size: int  #: p N
+
+    @classmethod
+    def of(cls, centred: Array, mean: Array, active: Mask, n_features: int) -> "Targets":
+        """Targets for centred rows (active features only) and the mean of all features."""
+        return cls(
+            square=centred,
+            cross=product(centred, mean[active][:, None])[:, 0],
+            mean_energy=float(np.dot(mean, mean)),
+            size=n_features * centred.shape[0],
+        )
+
+    @property
+    def threshold(self) -> float:
+        """τ = 2‖Y‖²_F/(pN), the smallest that makes the iteration contract (004 eq. 24)."""
+        energy = float(np.vdot(self.square, self.square)) + 2 * float(self.cross.sum())
+        tiny = float(np.finfo(np.float64).tiny)
+        total = energy + self.square.shape[0] * self.mean_energy
+        return float(max(2 * total / self.size, tiny))
+
+    def columns(self) -> Array:
+        """All columns side by side, ready for one solve."""
+        ones = np.ones_like(self.cross)
+        return np.asfortranarray(np.column_stack([self.square, self.cross, ones]))
+
+    def error(self, solved: Array, regularization: float) -> float:
+        """Mean squared error e(λ) from the solved columns."""
+        square, cross, ones = solved[:, :-2], solved[:, -2], solved[:, -1]
+        energy = (
+            float(np.einsum("ij,ij->", square, square))
+            + 2 * float(cross @ ones)
+            + self.mean_energy * float(ones @ ones)
+        )
+        return regularization**2 * energy / self.size
+
+    def sketched(self) -> "Targets":
+        """Targets of a few random mixtures of the columns, in single precision.
+
+        Their error has the same expectation; with many columns it is within a per cent or so, at
+        a fraction of the cost of a solve.
+        """
+        r = self.square.shape[1]
+        mixing = np.random.default_rng(0).standard_normal((r, _SKETCH)).astype(self.square.dtype)
+        square = product(self.square, mixing) / np.sqrt(_SKETCH, dtype=self.square.dtype)
+        return Targets(
+            square.astype(np.float32), self.cross.astype(np.float32), self.mean_energy, self.size
+        )
+
+
+@dataclass(frozen=True)
+class Solution:
+    """(K + λ*I)⁻¹ [C, 1] with λ* and how it was found."""
+
+    coefficients: Array  #: (N, r) (K + λ*I)⁻¹ C
+    denominators: Array  #: (N,) (K + λ*I)⁻¹ 1
+    regularization: float
+    error: float
+    residual: float  #: |e(λ) − (λ − τ)| / λ at the end
+    n_iter: int  #: number of factorisations
+
+
+@dataclass
+class _Iteration:
+    """Fixed-point steps e ← e + (R(e) − e)/(1 − c) with a secant estimate of the slope c."""
+
+    tau: float
+    error: float
+    slope: float = 0.2
+    last: tuple[float, float] | None = None
+    count: int = 0
+
+    def step(self, value: float) -> float:
+        """Take R(e) in, move e on, and return the relative residual |R(e) − e| / λ."""
+        residual = abs(value - self.error) / (self.error + self.tau)
+        if self.last is not None and self.error != self.last[0]:
+            slope = (value - self.last[1]) / (self.error - self.last[0])
+            self.slope = float(np.clip(slope, 0.0, 0.9))
+        self.last = (self.error, value)
+        moved = self.error + (value - self.error) / (1 - self.slope)
+        self.error = float(np.clip(moved, 0.0, self.tau / 2))
+        self.count += 1
+        return residual
+
+
+def solve_fixed_point(
+    K: Array,
+    targets: Targets,
+    *,
+    tol: float = 5e-3,
+    max_iter: int = 50,
+    start: float | None = None,
+    draft_size: int = 500,
+) -> Solution:
+    """Find λ* of 004 Theorem 1 and solve the regularised least squares problem with it.
+
+    Parameters
+    ----------
+    K : ndarray of shape (N, N)
+        Kernel matrix with unit diagonal. It is overwritten.
+    targets : Targets
+        The rows to represent.
+    tol : float
+        The iteration ends when |R(e) − e| is at most ``tol`` times λ.
+    max_iter : int
+        Most factorisations in full precision.
+    start : float, optional
+        First value of e; anything in (0, τ/2) leads to the same end.
+    draft_size : int
+        From this many rows on, λ* is first approached in single precision and from a sketch of
+        the columns, and only the last steps are taken in full.
+
+    Returns
+    -------
+    Solution
+    """
+    tau = targets.threshold
+    iteration = _Iteration(tau, tau / 4 if start is None else min(start, tau / 2))
+    kernel = ShiftedKernel(K)
+    if K.shape[0] >= draft_size and targets.square.shape[1] > 2 * _SKETCH:
+        single = kernel if K.dtype == np.float32 else ShiftedKernel(K.astype(np.float32, order="F"))
+        _iterate(single, targets.sketched(), iteration, tol, max_iter, finish=False)
+    solved, regularization, residual = _iterate(
+        kernel, targets, iteration, tol, max_iter, finish=True
+    )
+    return Solution(
+        coefficients=np.ascontiguousarray(solved[:, :-2]),
+        denominators=np.ascontiguousarray(solved[:, -1]),
+        regularization=regularization,
+        error=targets.error(solved, regularization),
+        residual=residual,
+        n_iter=iteration.count,
+    )
+
+
+def _iterate(
+    kernel: ShiftedKernel,
+    targets: Targets,
+    iteration: _Iteration,
+    tol: float,
+    max_iter: int,
+    *,
+    finish: bool,
+) -> tuple[Any, float, float]:
+    """Step until the residual is small; a draft ends when the next step would be tiny."""
+    columns = targets.columns()
+    for _ in range(max_iter):
+        before = iteration.error
+        regularization = kernel.factor(before + iteration.tau)
+        solved = kernel.solve(columns)
+        residual = iteration.step(targets.error(solved, regularization))
+        moved = abs(iteration.error - before) / regularization
+        if residual <= tol or (not finish and iteration.count > 1 and moved <= 10 * tol):
+            break
+    return solved, regularization, residual
+
+
+def guard_level(machine: "KernelAffineHullMachine") -> float:
+    """Smallest Σh over ‖k‖²/max k that 004 eq. (147) allows, with room for rounding at equality."""
+    room = 1 - float(np.sqrt(np.finfo(machine.codes_.dtype).eps))
+    return room / (machine.regularization_ + machine.largest_eigenvalue_)
+
+
+class _Layer:
+    """One machine of the chain, prepared for queries by code."""
+
+    def __init__(self, machine: "KernelAffineHullMachine", basis: Array) -> None:
+        self._machine = ref(machine)  # what is prepared must not keep its machine alive
+        self.kernel = KernelRows(machine.codes_)
+        ones = np.ones_like(machine.denominators_)
+        projected = machine.coefficients_ @ basis
+        self.head = np.column_stack([projected, machine.denominators_, ones])
+        self.guard = guard_level(machine)
+
+    @property
+    def machine(self) -> "KernelAffineHullMachine":
+        """The machine, which lives as long as the chain it is asked through."""
+        machine = self._machine()
+        assert machine is not None
+        return machine
+
+    def look(self, codes: Array) -> tuple[Array, Array, Array, Indices]:
+        """Kernel values, head coordinates of the images, denominators, and rows to redo."""
+        values = self.kernel.values(codes[:, : self.machine.n_components_])
+        product = values @ self.head
+        denominators, sums = product[:, -2], product[:, -1]
+        redo = self._doubtful(values, denominators, sums)
+        denominators[redo] = 1
+        return values, product[:, :-2] / denominators[:, None], denominators, redo
+
+    def _doubtful(self, values: Array, denominators: Array, sums: Array) -> Indices:
+        """Rows that underflow, or whose denominator is below the promise of 004 eq. (147)."""
+        tiny = float(np.finfo(values.dtype).tiny) ** 0.5
+        redo = sums < tiny
+        check = np.flatnonzero(~redo & (denominators < sums * self.guard))
+        if check.size:
+            rows = values[check]
+            floor = np.einsum("ij,ij->i", rows, rows) / rows.max(axis=1)
+            redo[check[denominators[check] < floor * self.guard]] = True
+        return np.flatnonzero(redo)
+
+
+class LayeredDistance:
+    """A chain of machines, prepared once and asked many times."""
+
+    def __init__(self, layers: "list[KernelAffineHullMachine]") -> None:
+        self.encoding = layers[0].encoding_
+        self.basis = head_basis(self.encoding.components, layers[0].coefficients_)
+        self.layers = [_Layer(machine, self.basis) for machine in layers]
+
+    def __call__(self, Y: Array, cutoff: Array | None) -> Array:
+        """Squared distance of each row to the nearest image, or infinity from the cutoff on."""
+        n_codes = self.layers[0].kernel.n_codes
+        return nearest_in_chunks(self._nearest, Y, cutoff, n_codes)
+
+    def _nearest(self, Y: Array, limit: Array) -> Array:
+        centred = self.encoding.centre(Y)
+        outside = self.encoding.inactive_energy(Y)
+        head = centred @ self.basis
+        coordinates: Array = head
+        best = np.full(Y.shape[0], np.inf, dtype=Y.dtype)
+        for layer in self.layers:
+            codes = self.encoding.whiten(coordinates[:, : self.encoding.n_components])
+            values, images, denominators, redo = layer.look(codes)
+            if redo.size:
+                offsets = layer.machine.offset(codes[redo, : layer.machine.n_components_])
+                images[redo] = offsets @ self.basis
+                lower(best, redo, centred[redo] - offsets, outside)
+            alive = may_win(head - images, outside, np.minimum(best, limit))
+            alive[redo] = False
+            rows = np.flatnonzero(alive)
+            if rows.size:
+                chosen = values if rows.size == len(values) else values[rows]
+                product = chosen @ layer.machine.coefficients_
+                product /= denominators[rows, None]
+                np.subtract(centred[rows], product, out=product)
+                lower(best, rows, product, outside)
+            coordinates = images
+        return best
+
+
+_prepared: "WeakKeyDictionary[KernelAffineHullMachine, LayeredDistance]" = WeakKeyDictionary()
+
+
+def layered_distance(
+    layers: "list[KernelAffineHullMachine]", Y: Array, cutoff: Array | None = None
+) -> Array:
+    """Distance of each row of ``Y`` to the nearest of its images in the chain (004 eq. 53).
+
+    Parameters
+    ----------
+    layers : list of fitted machines
+        A chain made by `KernelAffineHullMachine.next_layer`.
+    Y : ndarray of shape (m, p)
+        Queries, in the precision of the machines.
+    cutoff : ndarray of shape (m,), optional
+        Rows whose distance is not below it may be answered with infinity.
+    """
+    chain = _prepared.get(layers[0])
+    if chain is None or len(chain.layers) != len(layers):
+        chain = _prepared[layers[0]] = LayeredDistance(layers)
+    Y = np.asarray(Y, dtype=layers[0].codes_.dtype)
+    return np.asarray(np.sqrt(chain(Y, cutoff)))
 
 
 class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
@@ -199,7 +581,7 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
         """Distance to the nearest image in a chain of machines (004 eq. 52-53).
 
         Rows whose distance is provably not below ``cutoff`` may be answered with infinity. See
-        `permea.models.kahm_layers`.
+        `permea.models.kahm`.
         """
         return layered_distance(layers, Y, cutoff)
 

@@ -1,25 +1,305 @@
-"""Membership mappings as a regressor, and as the autoencoder that depth and width build on."""
+"""Variational learning of membership mappings with gamma disturbance and uncertain inputs (000).
+
+Every input x is only known up to a Gaussian of variance σx², and the disturbance has precision τ z
+whose factors follow gamma membership functions with parameters that are learned themselves. The
+kernel averaged over the uncertain inputs has closed forms (000 Appendix D):
+
+    Ψ_im  = ⟨k(x^i, a^m)⟩                = c₁ exp(−½ Σ_k u_k |a^m_k − x^i_k|²),
+    Φ_mm' = Σ_i ⟨k(a^m, x^i) k(x^i, a^m')⟩
+          = c₂ exp(−¼ Σ_k (w_k − v_k)|a^m_k − a^m'_k|²) (EᵀE)_mm',
+            E_im = exp(−½ Σ_k v_k |a^m_k − x^i_k|²),
+
+with u_k = w_k/(1 + w_k σx²), v_k = w_k/(1 + 2 w_k σx²), c₁ = Π(1 + w_k σx²)^−½ and
+c₂ = Π(1 + 2 w_k σx²)^−½ at σ² = 1. The second form of Φ is 000 eq. (155), with index k on both of
+its inducing points, after completing the square: the sum over N rows of M² exponentials becomes
+one product of N × M matrices.
+"""
 
 import math
 import warnings
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import digamma
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea.models.base import Array, row_norms
+from permea._arrays import Array
+from permea.models.base import row_norms
 from permea.models.encoding import Encoding, ShrunkWarning, principal_encoding
+from permea.models.linear_algebra import RidgePath, jittered_cholesky
 from permea.models.mapping import (
     Mapping,
+    gaussian_kernel,
+    k_means,
     learn_best_bandwidth,
     learn_precision_mapping,
     mean_variance,
+    pivot_order,
+    scale_inputs,
+    unit_range_scales,
 )
-from permea.models.membership_gamma import learn_gamma_mapping
-from permea.models.membership_layers import layered_distance
+from permea.models.pruning import head_basis, lower, may_win, nearest_in_chunks
+
+
+class AveragedKernel(NamedTuple):
+    """Kernel averages over uncertain inputs at σ² = 1 (000 eq. 153 to 155)."""
+
+    Psi: Array  #: (N, M)
+    Phi: Array  #: (M, M)
+    xi: float  #: N
+
+    @classmethod
+    def of(
+        cls, X: Array, A: Array, weights: Array, input_variance: float | Array
+    ) -> "AveragedKernel":
+        """Averages for inputs ``X``, inducing points ``A``, weights w and variances σx²."""
+        u, c1 = averaged_weights(weights, input_variance)
+        v, c2 = averaged_weights(weights, 2 * input_variance)
+        E = gaussian_kernel(X * np.sqrt(v), A * np.sqrt(v))
+        rest = np.sqrt(np.maximum(weights - v, 0) / 2)
+        return cls(
+            Psi=c1 * gaussian_kernel(X * np.sqrt(u), A * np.sqrt(u)),
+            Phi=c2 * gaussian_kernel(A * rest, A * rest) * (E.T @ E),
+            xi=float(X.shape[0]),
+        )
+
+
+def averaged_weights(weights: Array, variance: float | Array) -> tuple[Array, float]:
+    """Weights and factor of a Gaussian kernel after averaging one side over a Gaussian.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> averaged_weights(np.array([1.0, 0.0]), 3.0)
+    (array([0.25, 0.  ]), 0.5)
+    """
+    factors = 1 + weights * variance
+    return weights / factors, float(np.exp(-0.5 * np.log(factors).sum()))
+
+
+class Gammas(NamedTuple):
+    """Shapes and rates of the gamma membership functions of τ, z, r and s (000 Def. 6)."""
+
+    a_tau: float = 1.0
+    b_tau: float = 1.0
+    a_z: float = 1.0
+    b_z: float = 1.0
+    a_r: float = 1.0
+    b_r: float = 1.0
+    a_s: float = 1.0
+    b_s: float = 1.0
+
+    @property
+    def precision(self) -> float:
+        """⟨τ z⟩, the precision β of the disturbance (000 eq. 87 and 95)."""
+        return float((self.a_tau / self.b_tau) * (self.a_z / self.b_z))
+
+    @classmethod
+    def initial(cls) -> "Gammas":
+        """All ones, then s by (76) and (77) (000 Algorithm 1, steps 5 to 7)."""
+        return cls(a_s=1.0 + 1.0, b_s=1.0 + 1.0)
+
+    def updated(self, O: float, size: int) -> "Gammas":  # noqa: E741
+        """One round of 000 eq. (67) to (77) for the objective O of (78) and size = N p."""
+        a_tau = 1 + 0.5 * size
+        b_tau = 1 + 0.5 * self.a_z / self.b_z * O
+        a_z = 1 + 0.5 * size + self.a_r / self.b_r
+        b_z = (self.a_r / self.b_r) * (self.a_s / self.b_s) + 0.5 * a_tau / b_tau * O
+        a_r = 1.0
+        b_r = (
+            1
+            + (self.a_s / self.b_s) * (a_z / b_z)
+            - (digamma(self.a_s) - np.log(self.b_s))
+            - 1
+            - (digamma(a_z) - np.log(b_z))
+        )
+        a_s = 1 + a_r / b_r
+        b_s = 1 + (a_r / b_r) * (a_z / b_z)
+        return Gammas(a_tau, b_tau, a_z, b_z, a_r, float(b_r), a_s, b_s)
+
+
+class GammaSystem:
+    """The linear system of 000 eq. (89) for every value of τ z.
+
+    With K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2) it is ridge regression with the matrix
+    L⁻¹ Φ L⁻ᵀ + t I and strength 1/(τ z). ν = ∞ makes t vanish (000 Algorithm 2).
+    """
+
+    def __init__(self, Kaa: Array, kernel: AveragedKernel, Y: Array, nu: float) -> None:
+        M = Kaa.shape[0]
+        self.factor = jittered_cholesky(Kaa.copy())
+        half = solve_triangular(self.factor, kernel.Phi, lower=True, check_finite=False)
+        H = solve_triangular(self.factor, half.T, lower=True, check_finite=False)
+        self.smoothing = max(kernel.xi - float(np.trace(H)), 0.0) / (nu + M - 2)
+        H = 0.5 * (H + H.T)
+        H[np.diag_indices(M)] += self.smoothing
+        C = solve_triangular(self.factor, kernel.Psi.T @ Y, lower=True, check_finite=False)
+        self.path = RidgePath(H, C)
+        self.energy = float(np.einsum("ij,ij->", Y, Y, dtype=np.float64))
+        self.rounding = float(np.finfo(np.float64).eps) * max(self.energy, Y.size, 1)
+
+    def objective(self, precision: float) -> float:
+        """O of 000 eq. (96).
+
+        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(τ z).
+        """
+        strength = max(1 / precision, self.path.floor)
+        value = self.energy - self.path.inner(strength)
+        value -= strength * self.path.squared_norm(strength)
+        return float(max(value, self.rounding))
+
+    def coefficients(self, precision: float) -> Array:
+        """α of 000 eq. (89)."""
+        Z = self.path.solve(max(1 / precision, self.path.floor))
+        return np.asarray(solve_triangular(self.factor, Z, lower=True, trans=1, check_finite=False))
+
+
+def learn_gamma_mapping(
+    X: Array,
+    Y: Array,
+    *,
+    n_inducing: int,
+    nu: float = 2.1,
+    input_variance: float | Array = 0.01,
+    inducing: str = "kmeans",
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Mapping:
+    """Learn a membership mapping by 000 Algorithm 1.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, n)
+    Y : ndarray of shape (N, p)
+    n_inducing : int
+        Number M of inducing points; fewer where the inputs have fewer distinct values.
+    nu : float
+        Degrees of freedom ν, may be infinite.
+    input_variance : float or ndarray of shape (n,)
+        σx², the variance of every input.
+    inducing : {"kmeans", "pivots"}
+    tol : float
+        The iteration ends when β changes by less than this share of itself.
+    max_iter : int
+
+    Returns
+    -------
+    Mapping
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 50)[:, None]
+    >>> mapping = learn_gamma_mapping(X, X**2 - 0.34, n_inducing=25, input_variance=1e-4)
+    >>> bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
+    True
+    """
+    scales = unit_range_scales(X)
+    scaled = scale_inputs(X, scales)
+    order, _ = pivot_order(scaled, n_inducing, 0.0, 2.1)
+    points = scaled[order]
+    if inducing == "kmeans":
+        points, _ = k_means(scaled, points)
+    # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
+    spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
+    kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)
+    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu)
+
+    gammas, n_iter = Gammas.initial(), 0
+    while n_iter < max_iter:
+        n_iter += 1
+        previous = gammas.precision
+        gammas = gammas.updated(system.objective(previous), Y.size)
+        if abs(gammas.precision - previous) <= tol * previous:
+            break
+    u, c1 = averaged_weights(np.ones_like(scales), spread)
+    return Mapping(
+        scales=scales * np.sqrt(u),
+        points=points * np.sqrt(u),
+        coefficients=c1 * system.coefficients(gammas.precision),
+        scale=1.0,
+        precision=gammas.precision,
+        smoothing=system.smoothing,
+        n_iter=n_iter,
+    )
+
+
+class _Layer:
+    """One autoencoder of the chain: its image minus the mean is k(code) A + shift."""
+
+    def __init__(self, model: "MembershipAutoencoder", basis: Array) -> None:
+        encoding = model.encoding_
+        self.mapping: Mapping = model.mapping_
+        self.n_components = encoding.n_components
+        self.shift = model.offset_ - encoding.mean[encoding.active]
+        self.head = self.mapping.coefficients @ basis
+        self.head_shift = self.shift @ basis
+
+    def look(self, codes: Array) -> tuple[Array, Array]:
+        """Kernel values, and the image in the coordinates of the head."""
+        inputs = scale_inputs(codes[:, : self.n_components], self.mapping.scales)
+        values = gaussian_kernel(inputs, self.mapping.points)
+        return values, values @ self.head + self.head_shift
+
+
+class LayeredDistance:
+    """A chain of autoencoders, prepared once and asked many times."""
+
+    def __init__(self, layers: "list[MembershipAutoencoder]") -> None:
+        self.encoding = layers[0].encoding_
+        self.basis = head_basis(self.encoding.components, layers[0].mapping_.coefficients)
+        self.layers = [_Layer(model, self.basis) for model in layers]
+
+    def __call__(self, Y: Array, cutoff: Array | None) -> Array:
+        """Squared distance of each row to the nearest image, or infinity from the cutoff on."""
+        n_codes = self.layers[0].mapping.points.shape[0]
+        return nearest_in_chunks(self._nearest, Y, cutoff, n_codes)
+
+    def _nearest(self, Y: Array, limit: Array) -> Array:
+        centred = self.encoding.centre(Y)
+        outside = self.encoding.inactive_energy(Y)
+        head = centred @ self.basis
+        codes: Array = head
+        best = np.full(Y.shape[0], np.inf, dtype=Y.dtype)
+        for layer in self.layers:
+            values, codes = layer.look(codes)
+            rows = np.flatnonzero(may_win(head - codes, outside, np.minimum(best, limit)))
+            if rows.size:
+                chosen = values if rows.size == len(values) else values[rows]
+                image = chosen @ layer.mapping.coefficients
+                image += layer.shift
+                lower(best, rows, centred[rows] - image, outside)
+        return best
+
+
+_prepared: "WeakKeyDictionary[MembershipAutoencoder, LayeredDistance]" = WeakKeyDictionary()
+
+
+def layered_distance(
+    layers: "list[MembershipAutoencoder]", Y: Array, cutoff: Array | None = None
+) -> Array:
+    """Distance of each row of ``Y`` to the nearest of its images in the chain (001 Def. 3).
+
+    Parameters
+    ----------
+    layers : list of fitted autoencoders
+        A chain made by `MembershipAutoencoder.next_layer`.
+    Y : ndarray of shape (m, p)
+        Queries.
+    cutoff : ndarray of shape (m,), optional
+        Rows whose distance is not below it may be answered with infinity.
+    """
+    chain = _prepared.get(layers[0])
+    if chain is None or len(chain.layers) != len(layers):
+        chain = _prepared[layers[0]] = LayeredDistance(layers)
+    Y = np.asarray(Y, dtype=layers[0].mapping_.points.dtype)
+    return np.asarray(np.sqrt(chain(Y, cutoff)))
+
 
 _FLOATS = [np.float64, np.float32]
 
@@ -470,7 +750,7 @@ class MembershipAutoencoder(_MappingParameters):
         """Distance to the nearest image in a chain of autoencoders (001 Def. 3).
 
         Rows whose distance is provably not below ``cutoff`` may be answered with infinity. See
-        `permea.models.membership_layers`.
+        `permea.models.membership`.
         """
         return layered_distance(layers, Y, cutoff)
 

@@ -10,90 +10,49 @@ matrix of spectral norm about :math:`\sigma\sqrt{2D}`: smaller eigenvalues of S 
 ones certainly, and the ridge is a fixed share of that norm plus 1/β (001 eq. 1.58).
 """
 
-import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea.models.base import Array
+from permea._arrays import Array
+from permea._parallel import batches
+from permea.models.features import (
+    Chain,
+    FeatureMap,
+    OrientedGradients,
+    RandomFourier,
+    ScaledIdentity,
+    map_rows,
+)
+from permea.privacy import Certificate, Ledger, Privacy
+from permea.privacy.moments import (
+    FeatureSums,
+    MomentPlan,
+    Moments,
+    MomentSums,
+    MomentWall,
+    Neighbours,
+    NoisedMoments,
+    Outputs,
+    Split,
+    plan_moments,
+    sum_features,
+    sum_moments,
+)
+from permea.privacy.release import read_after_charge, table_shape
+from permea.privacy.rowwise import shrink_rows
 
 RIDGE_STRENGTH = 0.2
 """Ridge per spectral norm of the noise; found on public data (``docs/methods/moments.md``)."""
 
 _MAX_STEPS = 200
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Sums over rows z of features and y of outputs, and the noise that is on them.
-
-    Attributes
-    ----------
-    second : ndarray of shape (D, D)
-        S = Σ z zᵀ.
-    cross : ndarray of shape (D, C)
-        Σ z yᵀ.
-    total : ndarray of shape (D,)
-        Σ z.
-    outputs, squares : ndarray of shape (C,)
-        Σ y and Σ y² (of every output).
-    size : float
-        Number of rows.
-    second_noise, cross_noise, squares_noise : float
-        Standard deviation of the noise on the diagonal of ``second`` (off it the variance is
-        half), on the entries of ``cross`` and of ``squares``; 0 for none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Z, Y = np.array([[1.0], [2.0], [6.0]]), np.array([[1.0], [2.0], [3.0]])
-    >>> moments = Moments.of(Z, Y)
-    >>> moments.centred().second.item(), moments.centred().cross.item()
-    (14.0, 5.0)
-    >>> (moments + moments).size
-    6.0
-    """
-
-    second: Array
-    cross: Array
-    total: Array
-    outputs: Array
-    squares: Array
-    size: float
-    second_noise: float = 0.0
-    cross_noise: float = 0.0
-    squares_noise: float = 0.0
-
-    @classmethod
-    def of(cls, Z: Array, Y: Array) -> "Moments":
-        """Moments of rows, without noise."""
-        return cls(Z.T @ Z, Z.T @ Y, Z.sum(0), Y.sum(0), np.square(Y).sum(0), float(len(Z)))
-
-    @property
-    def noise_norm(self) -> float:
-        """Spectral norm of the noise on ``second``, as it is in the limit of many features."""
-        return self.second_noise * math.sqrt(2.0 * self.second.shape[0])
-
-    def centred(self) -> "Moments":
-        """Moments about the means of features and outputs."""
-        size = max(self.size, 1.0)
-        return replace(
-            self,
-            second=self.second - np.outer(self.total, self.total) / size,
-            cross=self.cross - np.outer(self.total, self.outputs) / size,
-            squares=np.maximum(self.squares - np.square(self.outputs) / size, 0.0),
-        )
-
-    def __add__(self, other: "Moments") -> "Moments":
-        """Moments of two disjoint sets of rows; independent noises add up in variance."""
-        return Moments(
-            self.second + other.second, self.cross + other.cross, self.total + other.total,
-            self.outputs + other.outputs, self.squares + other.squares, self.size + other.size,
-            math.hypot(self.second_noise, other.second_noise),
-            math.hypot(self.cross_noise, other.cross_noise),
-            math.hypot(self.squares_noise, other.squares_noise),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -277,3 +236,553 @@ def class_gaussians(moments: Moments, *, shrinkage: float = 1.0) -> tuple[Array,
     values, vectors = eigh((within + within.T) / 2, driver="evd", check_finite=False)
     kept = np.maximum(values - shrinkage * moments.noise_norm / size, 0.0)
     return np.asarray(means), np.asarray(vectors * np.sqrt(kept))
+
+
+Chunks = Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]]
+_KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
+
+
+def feature_map(features: str | Any, domain: tuple[ArrayLike, ArrayLike], n_columns: int) -> Any:
+    """The public map that a name or a transformer stands for, ready for rows of ``n_columns``.
+
+    Maps of :mod:`permea.models.features` are told the number of columns. Any other transformer
+    must have been fitted already, on public data: it is used as it is and never fitted here.
+    """
+    named: dict[str, Callable[[], FeatureMap]] = {
+        "identity": lambda: ScaledIdentity(domain=domain),
+        "fourier": lambda: Chain(
+            [ScaledIdentity(domain=domain), RandomFourier(n_frequencies=300, scale=2.0)]
+        ),
+        "gradients": lambda: Chain([OrientedGradients(), RandomFourier(scale=2.0)]),
+    }
+    if isinstance(features, str):
+        if features not in named:
+            raise ValueError(f"features must be one of {sorted(named)} or a transformer.")
+        return named[features]().fit_columns(n_columns)
+    if isinstance(features, FeatureMap):
+        return clone(features).fit_columns(n_columns)
+    if not hasattr(features, "transform"):
+        raise TypeError("features must be a name or an object with a method `transform`.")
+    return features
+
+
+def column_range(chunks: Chunks) -> tuple[Array, Array]:
+    """Range of every column, for learning without a promise; a constant column gets a width."""
+    lows, highs = zip(*((np.min(X, axis=0), np.max(X, axis=0)) for X, _ in chunks()), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    return low, np.where(high > low, high, low + 1.0)
+
+
+class Passes:
+    """Chunks of rows, mapped; what fits into half a gibibyte is mapped once, not twice."""
+
+    def __init__(self, chunks: Chunks, transform: Callable[[Array], Array], keep: bool) -> None:
+        self._chunks, self._transform, self._keep = chunks, transform, keep
+        self._kept: list[tuple[Array, ArrayLike]] = []
+        self._complete = False
+
+    def first(self) -> Iterator[tuple[Array, ArrayLike]]:
+        """Features and outputs of every chunk."""
+        size, keep = 0, self._keep
+        for X, y in self._chunks():
+            phi = self._transform(np.asarray(X))
+            size += phi.nbytes
+            keep = keep and size <= _KEPT_BYTES
+            if keep:
+                self._kept.append((phi, y))
+            else:
+                self._kept.clear()
+            yield phi, y
+        self._complete = keep
+
+    def second(self) -> Iterator[tuple[Array, ArrayLike]]:
+        """The same once more."""
+        if self._complete:
+            yield from self._kept
+            return
+        for X, y in self._chunks():
+            yield self._transform(np.asarray(X)), y
+
+
+def total_sums(parts: list[FeatureSums]) -> FeatureSums:
+    """Sums of chunks added up."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+_CHUNK = 4096  # rows mapped at once
+_FLOATS = [np.float64, np.float32]
+
+
+class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: features, the wall, and the learning after it."""
+
+    privacy: Privacy | None
+    features: Any
+    neighbours: Neighbours
+    radius: float
+    feature_norm: float
+    split: tuple[float, float, float, float]
+    strength: float
+    ledger: Ledger | None
+    dataset: str | None
+    random_state: Any
+    _outputs: Outputs
+    certificate_: Certificate | None
+
+    def _targets(self, y: ArrayLike) -> Array:
+        raise NotImplementedError
+
+    def _n_outputs(self) -> int:
+        raise NotImplementedError
+
+    def _pay(self, n_columns: int, rows: Any = None) -> MomentWall | None:
+        """Plan the release from what is public, and charge it before the rows are read."""
+        if self.privacy is None:
+            return None
+        assert self.privacy.domain is not None
+        self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
+        plan = self._plan(self._map(np.zeros((1, n_columns))).shape[1])
+        return MomentWall(
+            plan, random_state=self.random_state, ledger=self.ledger, dataset=self.dataset,
+            description=f"noised moments of {plan.n_features} features", rows=rows,
+        )  # fmt: skip
+
+    def _fit_chunks(
+        self, chunks: Chunks, n_columns: int, wall: MomentWall | None, keep: bool
+    ) -> Self:
+        """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
+        if wall is None:
+            self.map_ = feature_map(self.features, column_range(chunks), n_columns)
+            self.certificate_, self.holds_private_rows_ = None, True
+            return self._learn_without_wall(chunks)
+        passes = Passes(chunks, self._map, keep)
+        first = [sum_features(phi, wall.plan) for phi, _ in passes.first()]
+        self.mean_ = wall.noise_mean(total_sums(first))
+        second = None
+        for phi, y in passes.second():
+            part = sum_moments(self._centre(phi), self._targets(y), wall.plan)
+            second = part if second is None else second + part
+        assert second is not None
+        return self.learn(wall.noise_moments(second))
+
+    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Array, NDArray[Any]]:
+        """Rows and outputs, checked; with privacy this is done after the charge."""
+
+        def read() -> Any:
+            return validate_data(self, X, y, dtype=_FLOATS, **checks)
+
+        rows, outputs = read() if self.privacy is None else read_after_charge(read)
+        return rows, outputs
+
+    def _rows(self, X: ArrayLike) -> Array:
+        """Rows of a part of the data, checked after the charge."""
+        return np.asarray(
+            read_after_charge(lambda: validate_data(self, X, dtype=_FLOATS, reset=False))
+        )
+
+    # ---- the same in three steps, for rows that lie in several houses ----------------------------
+
+    def prepare(self, n_columns: int, n_outputs: int = 1) -> MomentPlan:
+        """Fix everything public (features, outputs, noise) without looking at a row.
+
+        Parameters
+        ----------
+        n_columns : int
+            Columns of the rows.
+        n_outputs : int, default=1
+            Numbers to be predicted; a classifier has its declared ``classes`` instead.
+        """
+        if self.privacy is None or self.privacy.domain is None:
+            raise ValueError("Moments that leave the house need privacy=Privacy(…, unit='record').")
+        self._declare(n_outputs)
+        self.n_features_in_ = n_columns
+        self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
+        return self._plan(self._map(np.zeros((1, n_columns))).shape[1])
+
+    def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
+        """Exact sum of the features of rows, for the mean. Private: it must be noised."""
+        rows = self._rows(X)
+        parts = batches(len(rows), _CHUNK)
+        return total_sums([sum_features(self._map(rows[part]), plan) for part in parts])
+
+    def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
+        """Exact moments of rows about a noised mean. Private: they must be noised."""
+        rows, outputs = self._rows(X), np.asarray(y)
+        self.mean_, total = np.asarray(mean), None
+        for part in batches(len(rows), _CHUNK):
+            z = self._centre(self._map(rows[part]))
+            found = sum_moments(z, self._targets(outputs[part]), plan)
+            total = found if total is None else total + found
+        assert total is not None
+        return total
+
+    def _declare(self, n_outputs: int) -> None:
+        raise NotImplementedError
+
+    def _plan(self, n_features: int) -> MomentPlan:
+        assert self.privacy is not None
+        return plan_moments(
+            self.privacy, n_features, self._n_outputs(), outputs=self._outputs,
+            neighbours=self.neighbours, radius=self.radius, feature_norm=self._norm(),
+            split=self.split,
+        )  # fmt: skip
+
+    def _norm(self) -> float:
+        own = self.map_.norm_bound_ if isinstance(self.map_, FeatureMap) else self.feature_norm
+        return float(own)
+
+    def _map(self, X: Array) -> Array:
+        """Features of rows that were clipped to the declared domain, each of its row alone."""
+        if self.privacy is None:
+            return np.asarray(self.map_.transform(X))
+        lows, highs = self.privacy.lows(X.shape[1]), self.privacy.highs(X.shape[1])
+        return map_rows(self.map_, np.clip(np.asarray(X, dtype=np.float64), lows, highs))
+
+    def _centre(self, phi: Array) -> Array:
+        """z: features about the noised mean, shrunk to the public radius."""
+        z = shrink_rows(phi, self._norm())
+        z -= self.mean_
+        return shrink_rows(z, self.radius)
+
+    def learn(self, released: NoisedMoments) -> Self:
+        """Everything from here on is post-processing: it sees the release and nothing else."""
+        self.moments_, self.certificate_ = released.moments, released.certificate
+        self.mean_, self.holds_private_rows_ = released.mean, False
+        self.model_ = self._model(released.moments)
+        return self
+
+    def _learn_without_wall(self, chunks: Chunks) -> Self:
+        """The same learning from exact moments, when no privacy is asked for."""
+        passes = Passes(chunks, self._map, True)
+        total, count = np.float64(0.0), 0
+        for phi, _ in passes.first():
+            total, count = total + phi.sum(axis=0, dtype=np.float64), count + len(phi)
+        self.mean_ = np.asarray(total / count)
+        moments: Moments | None = None
+        for phi, y in passes.second():
+            z, targets = self._centre(phi.astype(np.float64)), self._targets(y)
+            part = Moments.of(z, targets if self._outputs == "classes" else targets[:, 1:])
+            moments = part if moments is None else moments + part
+        assert moments is not None
+        self.moments_ = moments
+        self.model_ = self._model(moments)
+        return self
+
+    def _model(self, moments: Moments) -> LinearModel:
+        return ridge(moments, strength=self.strength)
+
+    def _scores(self, X: ArrayLike) -> Iterator[tuple[Array, Array]]:
+        """Features and linear outputs, batch by batch."""
+        check_is_fitted(self, "model_")
+        queries = validate_data(self, X, dtype=_FLOATS, reset=False)
+        for rows in batches(queries.shape[0], _CHUNK):
+            z = self._centre(self._map(queries[rows]))
+            yield z, self.model_.predict(z)
+
+
+class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
+    """A classifier that hides whole records: ridge regression from moments noised once.
+
+    Public features of every row, centred at a noised mean and clipped to a radius; their second
+    moments and their cross moments with class indicators leave the wall once, with Gaussian noise
+    on a grid; everything after that is post-processing (001 eq. 1.49: the rows enter a membership
+    mapping only through these two matrices).
+
+    Parameters
+    ----------
+    privacy : permea.privacy.Privacy, optional
+        With ``unit="record"`` and δ > 0. None learns from exact moments, without any promise.
+    features : {"fourier", "gradients", "identity"} or transformer, default="fourier"
+        A public map of one row: see :mod:`permea.models.features`. "gradients" is for images.
+    neighbours : {"replace", "add/remove"}, default="replace"
+        How neighbouring data sets differ; part of the certificate. Replacing is what
+        ``unit="record"`` says elsewhere; DP-SGD libraries mostly speak of add/remove.
+    classes : sequence
+        The public set of labels, declared and never read from the rows: which labels occur is
+        protected. Needed with ``privacy``; without it, the labels that occur.
+    radius : float, default=0.25
+        Rows are shrunk to this norm after centring. Small radii keep little but the direction
+        from the mean, and need less noise.
+    feature_norm : float, default=1.0
+        Public norm to which rows of a foreign transformer are shrunk.
+    split : (mean, second, cross, counts), default=(0.03, 0.47, 0.48, 0.02)
+        Shares of the budget.
+    strength : float, default=0.2
+        Ridge per spectral norm of the noise.
+    ledger : permea.privacy.Ledger, optional
+        Charged once, before the rows are read; errors about the rows come after that. Its record
+        is a replaced row, so add/remove is charged for what it costs when a row is replaced.
+    dataset : str, optional
+        Name of the rows in the ledger. Rows without a name count against every data set.
+    random_state : int, RandomState or None
+        Anything but None makes the noise repeatable, hence not private; the certificate says so.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+    certificate_ : permea.privacy.Certificate or None
+    moments_ : permea.models.moments.Moments
+        What was released.
+    model_ : permea.models.moments.LinearModel
+    holds_private_rows_ : bool
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> promise = Privacy(epsilon=8, delta=1e-5, unit="record", domain=(0, 16))
+    >>> clf = MomentClassifier(privacy=promise, features="identity", classes=range(10))
+    >>> clf = clf.fit(X[:1200], y[:1200])
+    >>> clf.score(X[1200:], y[1200:]) > 0.8, clf.certificate_.is_private
+    (True, True)
+    """
+
+    _outputs: Outputs = "classes"
+
+    def __init__(
+        self,
+        *,
+        privacy: Privacy | None = None,
+        features: Any = "fourier",
+        neighbours: Neighbours = "replace",
+        classes: ArrayLike | None = None,
+        radius: float = 0.25,
+        feature_norm: float = 1.0,
+        split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
+        strength: float = RIDGE_STRENGTH,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.privacy = privacy
+        self.features = features
+        self.neighbours = neighbours
+        self.classes = classes
+        self.radius = radius
+        self.feature_norm = feature_norm
+        self.split = split
+        self.strength = strength
+        self.ledger = ledger
+        self.dataset = dataset
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X and labels y; the rows pass the wall once."""
+        if self.privacy is not None:
+            self._declare(1)
+        wall = None if self.privacy is None else self._pay(table_shape(X)[1], X)
+        rows, labels = self._read(X, y)
+        if wall is None:
+            check_classification_targets(labels)
+            self._read_classes(labels)
+
+        def chunks() -> Iterator[tuple[Array, NDArray[Any]]]:
+            for part in batches(len(rows), _CHUNK):
+                yield rows[part], labels[part]
+
+        return self._fit_chunks(chunks, rows.shape[1], wall, keep=True)
+
+    def fit_chunks(self, chunks: Chunks, *, keep: bool = False) -> Self:
+        """Learn from more rows than fit into memory.
+
+        Parameters
+        ----------
+        chunks : callable
+            Called without arguments, twice, for an iterator over (X, y) with the same rows.
+        keep : bool
+            Keep the features of the first pass, where half a gibibyte suffices.
+        """
+        self._declare(1)
+        first = np.asarray(next(iter(chunks()))[0])
+        self.n_features_in_ = first.shape[1]
+        wall = self._pay(self.n_features_in_)
+
+        def checked() -> Iterator[tuple[Array, ArrayLike]]:
+            for X, y in chunks():
+                yield self._rows(X), y
+
+        return self._fit_chunks(checked, self.n_features_in_, wall, keep)
+
+    def _read_classes(self, labels: NDArray[Any] | None) -> None:
+        declared = labels if self.classes is None else np.asarray(self.classes)
+        assert declared is not None
+        self.classes_ = np.unique(declared)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"The number of classes has to be greater than one; got {len(self.classes_)} class"
+            )
+
+    def _declare(self, n_outputs: int) -> None:
+        if self.classes is None:
+            raise ValueError(
+                "classes is missing. Which labels occur is protected with the rows: declare the "
+                "public set of labels, e.g. classes=['healthy', 'ill'], never read it off the data."
+            )
+        self._read_classes(None)
+
+    def _n_outputs(self) -> int:
+        return len(self.classes_)
+
+    def _targets(self, y: ArrayLike) -> Array:
+        labels = np.asarray(y)
+        places = np.searchsorted(self.classes_, labels)
+        places = np.minimum(places, len(self.classes_) - 1)
+        if not np.all(self.classes_[places] == labels):
+            raise ValueError("y holds labels that are not among the declared classes.")
+        return np.eye(len(self.classes_))[places]
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Regression on the class indicators; for two classes the difference."""
+        scores = np.concatenate([scores for _, scores in self._scores(X)])
+        return np.asarray(scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Scores cut at a small positive number and divided by their sum; not calibrated."""
+        scores = np.concatenate([scores for _, scores in self._scores(X)]).astype(np.float64)
+        # a floor that keeps the order of negative scores
+        low = np.where(scores > 1e-3, scores, 1e-3 * np.exp(np.minimum(scores / 1e-3 - 1.0, 0.0)))
+        return np.asarray(low / low.sum(axis=1, keepdims=True))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class with the largest score."""
+        places = np.concatenate([scores.argmax(axis=1) for _, scores in self._scores(X)])
+        labels: NDArray[Any] = self.classes_[places]
+        return labels
+
+
+class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
+    """A regressor that hides whole records, with an uncertainty that includes the noise.
+
+    Parameters
+    ----------
+    privacy, features, neighbours, feature_norm, split, ledger, dataset, random_state
+        See :class:`MomentClassifier`.
+    radius : float, default=0.5
+        Larger than for classification: the length of a row tells about its output.
+    output_domain : (low, high), optional
+        The public range of the outputs, numbers or one number per output; needed with privacy.
+        Outputs outside are clipped.
+    inference : {"bayes", "ridge"}, default="bayes"
+        Bayesian regression from noised moments, or ridge as in :class:`MomentClassifier`.
+    strength : float
+        For ``inference="ridge"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((4000, 2)); y = X[:, 0] - 0.5 * X[:, 1] + 0.05 * rng.normal(size=4000)
+    >>> promise = Privacy(epsilon=2, delta=1e-5, unit="record", domain=(0, 1))
+    >>> model = MomentRegressor(privacy=promise, features="identity", output_domain=(-1, 1))
+    >>> model.fit(X, y).score(X, y) > 0.8
+    True
+    >>> mean, std = model.predict(X[:3], return_std=True)
+    >>> bool(np.all((0.03 < std) & (std < 0.3)))
+    True
+    """
+
+    _outputs: Outputs = "numbers"
+
+    def __init__(
+        self,
+        *,
+        privacy: Privacy | None = None,
+        features: Any = "fourier",
+        output_domain: tuple[ArrayLike, ArrayLike] | None = None,
+        inference: str = "bayes",
+        neighbours: Neighbours = "replace",
+        radius: float = 0.5,
+        feature_norm: float = 1.0,
+        split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
+        strength: float = RIDGE_STRENGTH,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.privacy = privacy
+        self.features = features
+        self.output_domain = output_domain
+        self.inference = inference
+        self.neighbours = neighbours
+        self.radius = radius
+        self.feature_norm = feature_norm
+        self.split = split
+        self.strength = strength
+        self.ledger = ledger
+        self.dataset = dataset
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X and outputs y of shape (n,) or (n, q)."""
+        if self.inference not in ("bayes", "ridge"):
+            raise ValueError("inference must be 'bayes' or 'ridge'.")
+        wall = None
+        if self.privacy is not None:
+            shape = np.shape(y)
+            self._declare(shape[1] if len(shape) == 2 else 1)
+            wall = self._pay(table_shape(X)[1], X)
+        rows, outputs = self._read(X, y, multi_output=True, y_numeric=True)
+        self._one_output = outputs.ndim == 1
+        outputs = np.asarray(outputs, dtype=np.float64).reshape(len(rows), -1)
+        if wall is None:
+            self._read_range(outputs)
+
+        def chunks() -> Iterator[tuple[Array, Array]]:
+            for part in batches(len(rows), _CHUNK):
+                yield rows[part], outputs[part]
+
+        return self._fit_chunks(chunks, rows.shape[1], wall, keep=True)
+
+    def _read_range(self, outputs: Array) -> None:
+        q = outputs.shape[1]
+        if self.output_domain is None and self.privacy is not None:
+            raise ValueError(
+                "output_domain is missing. Declare the public range of the outputs, e.g. "
+                "output_domain=(0, 100); never read it off the data."
+            )
+        ends = (
+            (outputs.min(0), outputs.max(0)) if self.output_domain is None else self.output_domain
+        )
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (q,)) for end in ends)
+        if self.output_domain is not None and not np.all(low < high):
+            raise ValueError("output_domain needs low < high for every output.")
+        self._middle, half = (low + high) / 2, (high - low) / 2
+        self._unit = np.where(half > 0, half, 1.0) * np.sqrt(q)
+
+    def _declare(self, n_outputs: int) -> None:
+        self._one_output = n_outputs == 1
+        self._read_range(np.empty((0, n_outputs)))
+
+    def _n_outputs(self) -> int:
+        return 1 + len(self._middle)
+
+    def _targets(self, y: ArrayLike) -> Array:
+        outputs = np.asarray(y, dtype=np.float64).reshape(len(np.asarray(y)), -1)
+        scaled = (outputs - self._middle) / self._unit
+        if self.privacy is not None:
+            box = 1.0 / np.sqrt(len(self._middle))
+            scaled = np.clip(scaled, -box, box)
+        return np.hstack([np.ones((len(scaled), 1)), scaled])
+
+    def _model(self, moments: Moments) -> LinearModel:
+        return bayesian(moments) if self.inference == "bayes" else super()._model(moments)
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Outputs, and with ``return_std`` their predictive standard deviation ("bayes" only)."""
+        parts = list(self._scores(X))
+        mean = np.concatenate([out for _, out in parts]) * self._unit + self._middle
+        shape = (-1,) if self._one_output else mean.shape
+        if not return_std:
+            return mean.reshape(shape)
+        variance = np.concatenate([self.model_.variance(z) for z, _ in parts])
+        return mean.reshape(shape), (np.sqrt(variance) * self._unit).reshape(shape)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags

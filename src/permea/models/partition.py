@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from permea.models.base import Array
+from permea._arrays import Array
 
 _KMEANS_ROWS = 20_000  # k-means learns its centres from at most this many rows
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
-from permea.privacy.ledger_chain import Header, Row
 from permea.privacy.ledger_events import LedgerError
-from permea.privacy.ledger_store import BUSY_SECONDS, Store
+from permea.privacy.ledger_store import BUSY_SECONDS, Header, Row, Store
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,24 +1,201 @@
-"""Where a ledger keeps its rows: in memory, or in one SQLite file.
+"""The chain of a ledger's rows.
 
-A store gives transactions. Inside one that writes, nobody else reads or writes the ledger, so the
-check of a budget and the charge that follows are one step for all threads and processes.
+A ledger begins with its genesis: a text that holds its id, budget, composition, time of creation
+and the digest of its key. Every row after it carries the hash of the row before. Whoever reads the
+rows follows the chain from the genesis and thereby finds any row that was altered, deleted,
+reordered or added by other means than the ledger's own.
 """
 
 import contextlib
+import hashlib
+import json
 import os
+import secrets
 import sqlite3
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote
 
-from permea.privacy.ledger_chain import Header, Row
-from permea.privacy.ledger_events import LedgerError, TamperedLedgerError
+from permea.privacy.ledger_events import (
+    UNNAMED,
+    Account,
+    Budget,
+    Composition,
+    Event,
+    LedgerError,
+    TamperedLedgerError,
+    event_from_dict,
+    event_to_json,
+)
+
+FORMAT = "permea ledger 2"
+Kind = Literal["charge", "released"]
+
+
+class Row(NamedTuple):
+    """One row of a ledger, as it is stored. Rows are only ever added."""
+
+    number: int
+    time: str
+    kind: str
+    body: str
+    previous: str
+    hash: str
+
+
+class Header(NamedTuple):
+    """What stands above the rows: the genesis, the key, and number and hash of the last row."""
+
+    genesis: str
+    key: bytes
+    number: int
+    hash: str
+
+
+def new_header(budget: Budget | None, composition: Composition) -> Header:
+    """Begin a ledger: a random id and key, and what is fixed for good."""
+    key = secrets.token_bytes(32)
+    genesis = json.dumps(
+        {
+            "format": FORMAT,
+            "ledger": secrets.token_hex(16),
+            "created": now(),
+            "budget": None if budget is None else asdict(budget),
+            "composition": composition,
+            "key": hashlib.sha256(key).hexdigest(),
+        },
+        sort_keys=True,
+    )
+    return Header(genesis, key, 0, _genesis_hash(genesis))
+
+
+def now() -> str:
+    """Tell the time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def row_hash(ledger_id: str, row: Row) -> str:
+    """SHA-256 over everything in a row, the id of its ledger, and the hash of the row before."""
+    parts = [FORMAT, ledger_id, row.number, row.time, row.kind, row.body, row.previous]
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
+
+
+def _genesis_hash(genesis: str) -> str:
+    return hashlib.sha256(genesis.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Chain:
+    """A ledger as far as it was read and found whole.
+
+    Parameters
+    ----------
+    header : Header
+    place : str
+        Where the ledger is, for messages.
+    """
+
+    def __init__(self, header: Header, place: str) -> None:
+        self.place, self.genesis, self.key = place, header.genesis, header.key
+        self.id, self.created, self.account = self._read_genesis(header)
+        self.hashes = [_genesis_hash(header.genesis)]  # of row 1, 2, …, behind the genesis
+
+    def _read_genesis(self, header: Header) -> tuple[str, str, Account]:
+        try:
+            values = json.loads(header.genesis)
+            if values["format"] != FORMAT:
+                raise LedgerError(
+                    f"{self.place} was written in another format ({values['format']!r}) than this "
+                    "version of permea reads; update permea."
+                )
+            if values["key"] != hashlib.sha256(header.key).hexdigest():
+                raise self.tampered("its key is not the one it was created with")
+            if values["composition"] not in ("basic", "tight"):
+                raise ValueError(values["composition"])
+            budget = None if values["budget"] is None else Budget(**values["budget"])
+            account = Account(budget, values["composition"])
+            return str(values["ledger"]), str(values["created"]), account
+        except LedgerError:
+            raise
+        except (ValueError, TypeError, KeyError):
+            raise self.tampered("its first entry cannot be read") from None
+
+    @property
+    def number(self) -> int:
+        """Number of the last row."""
+        return len(self.hashes) - 1
+
+    def tampered(self, what: str) -> TamperedLedgerError:
+        """Say what was found, and what to do."""
+        return TamperedLedgerError(
+            f"The ledger {self.place} was changed by other means than permea, or replaced: {what}. "
+            "What was spent is not known, so nothing is charged to it. Keep the file as evidence, "
+            "and bring back the latest copy that `permea ledger verify` accepts together with your "
+            "last certificate."
+        )
+
+    def follow(self, header: Header, rows: Iterable[Row]) -> None:
+        """Read the rows after the last known one, and check that they continue the chain."""
+        if header.genesis != self.genesis or header.key != self.key:
+            raise self.tampered("another ledger stands in its place")
+        if not isinstance(header.number, int):
+            raise self.tampered("the number of its entries was altered")
+        if header.number < self.number:
+            raise self.tampered(
+                f"it has {header.number} entries where it had {self.number}: an older copy"
+            )
+        for row in rows:
+            self.take(row)
+        if (self.number, self.hashes[-1]) != (header.number, header.hash):
+            raise self.tampered("entries at its end were deleted, added or altered")
+
+    def take(self, row: Row) -> None:
+        """Check the next row and enter it into the account."""
+        texts = (row.time, row.kind, row.body, row.previous, row.hash)
+        sound = isinstance(row.number, int) and all(isinstance(text, str) for text in texts)
+        if not sound or (row.number, row.previous) != (self.number + 1, self.hashes[-1]):
+            raise self.tampered(
+                f"entry {self.number + 1} does not continue what stands before it (an entry was "
+                "altered, deleted, added or moved)"
+            )
+        if row.hash != row_hash(self.id, row):
+            raise self.tampered(f"entry {row.number} was altered")
+        try:
+            self._enter(row)
+        except (ValueError, TypeError, KeyError) as error:
+            raise self.tampered(f"entry {row.number} is none that permea writes: {error}") from None
+        self.hashes.append(row.hash)
+
+    def _enter(self, row: Row) -> None:
+        values = json.loads(row.body)
+        if row.kind == "charge":
+            event = event_from_dict(values)
+            self.account.charge(replace(event, number=row.number, time=row.time, status="charged"))
+        elif row.kind == "released" and set(values) == {"charge"}:
+            self.account.release(values["charge"])
+        else:
+            raise ValueError("neither a charge nor a release")
+
+    def next_row(self, kind: Kind, body: str, time: str | None = None) -> Row:
+        """Give the row that comes next."""
+        row = Row(self.number + 1, time or now(), kind, body, self.hashes[-1], "")
+        return row._replace(hash=row_hash(self.id, row))
+
+    def charge_row(self, event: Event, time: str | None = None) -> Row:
+        """Give the row that charges an event."""
+        return self.next_row("charge", event_to_json(event), time)
+
+    def release_row(self, number: int) -> Row:
+        """Give the row that marks the charge ``number`` as released."""
+        return self.next_row("released", json.dumps({"charge": number}))
+
 
 BUSY_SECONDS = 120.0  # how long a process waits for its turn
 _PAUSE_SECONDS = 0.005
@@ -405,3 +582,81 @@ def store_for(where: str | os.PathLike[str] | None) -> Store:
         "A ledger is kept in a file (a path, or sqlite:///path) or in PostgreSQL "
         f"(postgresql://user@host/database), not in {scheme!r}."
     )
+
+
+SCHEMA = 2
+_SCHEMA_OF_0_1 = 1
+_DEFAULT_NAMES_OF_0_1 = ("data", "source", "federation")  # nobody chose them
+_WRITTEN_BY_LEDGER = ("number", "time", "status")
+
+
+def export(chain: Chain) -> dict[str, Any]:
+    """Give plain values without the key and without fingerprints."""
+    budget = chain.account.budget
+    return {
+        "schema": SCHEMA,
+        "ledger": chain.id,
+        "created": chain.created,
+        "number": chain.number,
+        "hash": chain.hashes[-1],
+        "budget": None if budget is None else asdict(budget),
+        "composition": chain.account.composition,
+        "events": [_exported(event) for event in chain.account.events],
+    }
+
+
+def _exported(event: Event) -> dict[str, Any]:
+    written = {name: getattr(event, name) for name in _WRITTEN_BY_LEDGER}
+    return {**written, **event.to_dict(), "dataset": event.dataset if event.is_named else None}
+
+
+def imported(values: Mapping[str, Any]) -> tuple[Header, list[Row]]:
+    """Give header and rows of a new ledger with the events of an old one, each of them checked."""
+    schema = values.get("schema") if isinstance(values, Mapping) else None
+    if isinstance(schema, bool) or schema not in (_SCHEMA_OF_0_1, SCHEMA):
+        raise LedgerError(
+            "Not a ledger: the JSON of permea 0.1, or what `permea ledger export` writes, was "
+            "expected."
+        )
+    try:
+        budget, events = values["budget"], list(values["events"])
+        composition = values["composition"]
+        if composition not in ("basic", "tight"):
+            raise ValueError("composition must be 'basic' or 'tight'")
+        header = new_header(None if budget is None else Budget(**budget), composition)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"Not a ledger: budget, composition or events: {error}.") from None
+    chain, rows = Chain(header, "to be imported"), []
+    for position, plain in enumerate(events, start=1):
+        try:
+            event, is_released = _event_of(plain, schema)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"Event {position} cannot be imported: {error}") from None
+        rows += _entered(chain, event, is_released)
+    return header._replace(number=chain.number, hash=chain.hashes[-1]), rows
+
+
+def _event_of(plain: Any, schema: int) -> tuple[Event, bool]:
+    if not isinstance(plain, Mapping):
+        raise ValueError("an event is a set of named values.")
+    values = dict(plain)
+    is_released = True  # version 0.1 wrote its file after the release
+    if schema == SCHEMA:
+        is_released = values["status"] == "released"
+        for name in _WRITTEN_BY_LEDGER:
+            values.pop(name, None)
+        if values.get("dataset", "") is None:
+            values["dataset"] = UNNAMED
+    elif values.get("dataset") in _DEFAULT_NAMES_OF_0_1:
+        values["dataset"] = UNNAMED
+    return event_from_dict(values), is_released
+
+
+def _entered(chain: Chain, event: Event, is_released: bool) -> list[Row]:
+    """Add the rows of an event to a chain."""
+    rows = [chain.charge_row(event)]
+    chain.take(rows[0])
+    if is_released:
+        rows.append(chain.release_row(rows[0].number))
+        chain.take(rows[1])
+    return rows

@@ -20,18 +20,23 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.models.moments import Moments
-from permea.models.rowwise import shrink_rows
-from permea.privacy.bits import BitSource, RandomState, bit_source, this_process
+from permea._arrays import Array, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, tight_epsilon
-from permea.privacy.ledger import Event, Ledger
+from permea.privacy.ledger import Ledger
+from permea.privacy.ledger_events import Event
 from permea.privacy.noise import gaussian_mu, grid_slack
-from permea.privacy.payment import pay
-from permea.privacy.sampling import Integers, discrete_gaussian
+from permea.privacy.release import pay
+from permea.privacy.rowwise import shrink_rows
+from permea.privacy.sampling import (
+    BitSource,
+    RandomState,
+    bit_source,
+    discrete_gaussian,
+    this_process,
+)
 from permea.privacy.units import Privacy
 
-Floats = NDArray[np.floating[Any]]
 Neighbours = Literal["replace", "add/remove"]
 Outputs = Literal["classes", "numbers"]
 
@@ -279,7 +284,7 @@ class FeatureSums:
         return FeatureSums(self.features + other.features, self.n_rows + other.n_rows)
 
 
-def to_steps(rows: Floats, norm: float, steps: int) -> NDArray[np.float64]:
+def to_steps(rows: Array, norm: float, steps: int) -> NDArray[np.float64]:
     """Shrink rows to ``norm`` and round them towards zero, to whole steps of ``norm / steps``.
 
     What the proof uses: the whole numbers of a row are a function of that row alone, and their
@@ -301,7 +306,7 @@ def to_steps(rows: Floats, norm: float, steps: int) -> NDArray[np.float64]:
     return np.trunc(whole, out=whole)
 
 
-def sum_features(features: Floats, plan: MomentPlan) -> FeatureSums:
+def sum_features(features: Array, plan: MomentPlan) -> FeatureSums:
     """Sum of features for the mean, each row clipped to the public norm."""
     total = np.zeros(plan.n_features, dtype=np.int64)
     for start in range(0, len(features), _EXACT_ROWS):
@@ -310,7 +315,7 @@ def sum_features(features: Floats, plan: MomentPlan) -> FeatureSums:
     return FeatureSums(total, len(features))
 
 
-def sum_moments(Z: Floats, Y: Floats, plan: MomentPlan) -> MomentSums:
+def sum_moments(Z: Array, Y: Array, plan: MomentPlan) -> MomentSums:
     """Sums of centred features Z and outputs Y (class indicators, or numbers).
 
     For ``outputs="numbers"`` Y has the columns (1, y), each of the q numbers is clipped to
@@ -329,7 +334,7 @@ def sum_moments(Z: Floats, Y: Floats, plan: MomentPlan) -> MomentSums:
 
 
 def _outputs_in_steps(
-    Y: Floats, plan: MomentPlan
+    Y: Array, plan: MomentPlan
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Outputs for the cross moments, and for the tally, in whole steps."""
     if plan.outputs == "classes":
@@ -344,6 +349,78 @@ def _outputs_in_steps(
     one = np.full((len(y), 1), float(ROW_STEPS))
     both = np.trunc(np.hstack([one, y]) * (_SHRINK / math.sqrt(2.0)))
     return both, np.hstack([one * ROW_STEPS, y * ROW_STEPS, y * y])
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over rows z of features and y of outputs, and the noise that is on them.
+
+    Attributes
+    ----------
+    second : ndarray of shape (D, D)
+        S = Σ z zᵀ.
+    cross : ndarray of shape (D, C)
+        Σ z yᵀ.
+    total : ndarray of shape (D,)
+        Σ z.
+    outputs, squares : ndarray of shape (C,)
+        Σ y and Σ y² (of every output).
+    size : float
+        Number of rows.
+    second_noise, cross_noise, squares_noise : float
+        Standard deviation of the noise on the diagonal of ``second`` (off it the variance is
+        half), on the entries of ``cross`` and of ``squares``; 0 for none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z, Y = np.array([[1.0], [2.0], [6.0]]), np.array([[1.0], [2.0], [3.0]])
+    >>> moments = Moments.of(Z, Y)
+    >>> moments.centred().second.item(), moments.centred().cross.item()
+    (14.0, 5.0)
+    >>> (moments + moments).size
+    6.0
+    """
+
+    second: Array
+    cross: Array
+    total: Array
+    outputs: Array
+    squares: Array
+    size: float
+    second_noise: float = 0.0
+    cross_noise: float = 0.0
+    squares_noise: float = 0.0
+
+    @classmethod
+    def of(cls, Z: Array, Y: Array) -> "Moments":
+        """Moments of rows, without noise."""
+        return cls(Z.T @ Z, Z.T @ Y, Z.sum(0), Y.sum(0), np.square(Y).sum(0), float(len(Z)))
+
+    @property
+    def noise_norm(self) -> float:
+        """Spectral norm of the noise on ``second``, as it is in the limit of many features."""
+        return self.second_noise * math.sqrt(2.0 * self.second.shape[0])
+
+    def centred(self) -> "Moments":
+        """Moments about the means of features and outputs."""
+        size = max(self.size, 1.0)
+        return replace(
+            self,
+            second=self.second - np.outer(self.total, self.total) / size,
+            cross=self.cross - np.outer(self.total, self.outputs) / size,
+            squares=np.maximum(self.squares - np.square(self.outputs) / size, 0.0),
+        )
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Moments of two disjoint sets of rows; independent noises add up in variance."""
+        return Moments(
+            self.second + other.second, self.cross + other.cross, self.total + other.total,
+            self.outputs + other.outputs, self.squares + other.squares, self.size + other.size,
+            math.hypot(self.second_noise, other.second_noise),
+            math.hypot(self.cross_noise, other.cross_noise),
+            math.hypot(self.squares_noise, other.squares_noise),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

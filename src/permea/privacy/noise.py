@@ -6,22 +6,22 @@ All three share one interface: ``cdf``, ``inverse_cdf``, ``expected_magnitude()`
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from permea.privacy.bits import BitSource, RandomState, bit_source, uniforms
+from permea._arrays import Array, Integers
 from permea.privacy.sampling import (
     CHUNK,
-    Integers,
+    BitSource,
+    RandomState,
+    bit_source,
     discrete_gaussian,
     discrete_laplace,
     discrete_staircase,
+    uniforms,
 )
-
-Floats = NDArray[np.floating[Any]]
 
 GRID_STEPS = {"optimal": 2**20, "gaussian": 2**30, "staircase": 2**20}
 
@@ -54,11 +54,11 @@ class Noise:
             f"per change of at most bound={self.bound:g})"
         )
 
-    def cdf(self, v: ArrayLike) -> Floats:
+    def cdf(self, v: ArrayLike) -> Array:
         """Probability that the noise is at most ``v``."""
         raise NotImplementedError
 
-    def inverse_cdf(self, t: ArrayLike) -> Floats:
+    def inverse_cdf(self, t: ArrayLike) -> Array:
         """Smallest ``v`` with ``cdf(v) >= t``, for ``t`` in (0, 1)."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Noise:
 
     def randomise(
         self, Y: ArrayLike, random_state: RandomState = None, *, resolution: int | None = None
-    ) -> Floats:
+    ) -> Array:
         """Add independent noise to every entry of ``Y``, on a grid of ``bound / resolution``.
 
         The entries are rounded to the grid and the noise is whole steps of it, calibrated to
@@ -128,13 +128,13 @@ class OptimalNoise(Noise):
         """Scale ``d / ε`` of the Laplace part."""
         return self.bound / self.epsilon
 
-    def cdf(self, v: ArrayLike) -> Floats:
+    def cdf(self, v: ArrayLike) -> Array:
         """002 (2.87); right-continuous, so the jump δ at zero is included there."""
         v = np.asarray(v, dtype=np.float64)
         tail = 0.5 * (1.0 - self.delta) * np.exp(-np.abs(v) / self.scale)
         return np.asarray(np.where(v < 0, tail, 1.0 - tail))
 
-    def inverse_cdf(self, t: ArrayLike) -> Floats:
+    def inverse_cdf(self, t: ArrayLike) -> Array:
         """002 (2.88); zero on the whole interval [(1 - δ)/2, (1 + δ)/2]."""
         t = np.asarray(t, dtype=np.float64)
         tail = np.minimum(2.0 * np.minimum(t, 1.0 - t) / (1.0 - self.delta), 1.0)
@@ -192,11 +192,11 @@ class GaussianNoise(Noise):
         else:
             self.sigma = self.bound / gaussian_mu(self.epsilon, self.delta)
 
-    def cdf(self, v: ArrayLike) -> Floats:
+    def cdf(self, v: ArrayLike) -> Array:
         """Normal distribution function."""
         return np.asarray(special.ndtr(np.asarray(v, dtype=np.float64) / self.sigma))
 
-    def inverse_cdf(self, t: ArrayLike) -> Floats:
+    def inverse_cdf(self, t: ArrayLike) -> Array:
         """Normal quantiles."""
         return np.asarray(special.ndtri(np.asarray(t, dtype=np.float64)) * self.sigma)
 
@@ -241,7 +241,7 @@ class StaircaseNoise(Noise):
         """Share of a stair on its higher level."""
         return float(special.expit(-0.5 * self.epsilon))
 
-    def cdf(self, v: ArrayLike) -> Floats:
+    def cdf(self, v: ArrayLike) -> Array:
         """Piecewise linear between the ends of the stairs."""
         v = np.asarray(v, dtype=np.float64)
         stage, within = np.divmod(np.abs(v) / self.bound, 1.0)
@@ -251,7 +251,7 @@ class StaircaseNoise(Noise):
         tail = 0.5 * np.power(ratio, stage) * (1.0 - (1.0 - ratio) * inside / mass)
         return np.asarray(np.where(v < 0, tail, 1.0 - tail))
 
-    def inverse_cdf(self, t: ArrayLike) -> Floats:
+    def inverse_cdf(self, t: ArrayLike) -> Array:
         """Inverse of the piecewise linear function."""
         t = np.asarray(t, dtype=np.float64)
         tail = 2.0 * np.minimum(t, 1.0 - t)
@@ -346,7 +346,7 @@ def grid_sigma(epsilon: float, delta: float, sensitivity: float, coordinates: in
     return sensitivity / gaussian_mu(epsilon - 2.0 * eta, (delta - tau) * math.exp(-eta))
 
 
-def noise_gain(delta: ArrayLike) -> Floats:
+def noise_gain(delta: ArrayLike) -> Array:
     """How many times larger classical Gaussian noise is than the optimal one, in magnitude.
 
     ``r(δ) = 2 / ((1 - δ) sqrt(π)) sqrt(log(1.25/δ))``: 002 (2.102). The ratio does not depend on

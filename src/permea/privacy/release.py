@@ -1,21 +1,27 @@
-"""The wall: the one place where raw rows become public ones.
+"""Charge first: the order of every private release.
 
-Clip to the declared domain, round to a public grid, add exact integer noise, write down what was
-promised. What comes out may be used by anybody for anything; what went in is not needed again.
+1. The shape of the rows, which is public, gives the plan of the noise.
+2. The ledger is charged for the plan. Nothing else about the rows was looked at so far.
+3. The rows are read. Whatever is wrong with them is told from here on only, because an error that
+   depends on them is a release of its own.
+4. The noised result leaves, the ledger notes it, and the certificate names the ledger's event.
 """
 
 import math
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.privacy.bits import BitSource, RandomState, bit_source
+from permea._arrays import Array, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, compose, failure, laplace_slack, simple_epsilon
-from permea.privacy.ledger import Event, Ledger
+from permea.privacy.ledger import Ledger
+from permea.privacy.ledger_events import Event
 from permea.privacy.noise import (
     GaussianNoise,
     Noise,
@@ -24,11 +30,140 @@ from permea.privacy.noise import (
     grid_sigma,
     grid_slack,
 )
-from permea.privacy.payment import Payment, pay, table_shape
-from permea.privacy.sampling import CHUNK, Integers, discrete_gaussian
+from permea.privacy.sampling import (
+    CHUNK,
+    BitSource,
+    Process,
+    RandomState,
+    bit_source,
+    discrete_gaussian,
+    this_process,
+)
 from permea.privacy.units import Privacy
 
-Floats = NDArray[np.floating[Any]]
+if TYPE_CHECKING:
+    from permea.privacy.ledger import Ledger
+    from permea.privacy.ledger_events import Receipt
+
+
+class UnreadableRowsError(ValueError):
+    """Rows that cannot be used, found out after the charge: what is wrong with them is private."""
+
+
+class PrivacyWarning(UserWarning):
+    """A promise that is kept formally and protects next to nothing.
+
+    Raised with δ of one over the number of rows or more, and with ε above 20 per record.
+    """
+
+
+@dataclass(frozen=True)
+class Payment:
+    """A release that was charged and is still to be made, once and in this process."""
+
+    ledger: "Ledger | None" = None
+    receipt: "Receipt | None" = None
+    _process: Process = field(default_factory=this_process)
+    _uses: list[None] = field(default_factory=list)
+
+    def use(self) -> None:
+        """Take the payment: what was charged once is released once, also by threads and forks."""
+        self._uses.append(None)
+        if len(self._uses) > 1 or self._process != this_process():
+            raise RuntimeError("This release was paid for once, by one process; charge it anew.")
+
+    def certify(self, certificate: Certificate) -> Certificate:
+        """Note the release in the ledger, name its event on the certificate, and warn."""
+        warn_if_worthless(certificate)
+        if self.ledger is None or self.receipt is None:
+            return certificate
+        self.ledger.released(self.receipt)
+        receipt = self.receipt
+        return replace(
+            certificate,
+            ledger=self.ledger.summary(receipt.event.dataset),
+            ledger_id=receipt.ledger_id,
+            ledger_number=receipt.number,
+            ledger_hash=receipt.hash,
+        )
+
+
+def pay(
+    ledger: "Ledger | None",
+    event: "Callable[[str, str], Event]",
+    dataset: str | None,
+    description: str,
+    rows: Any = None,
+) -> Payment:
+    """Charge a planned release before its rows are read, or raise and charge nothing.
+
+    Parameters
+    ----------
+    ledger : Ledger or None
+        Without one, no account is kept.
+    event : callable
+        Gives the event for a name of the data set and a description.
+    dataset : str or None
+        The name that the user gave to the rows; None for rows without a name.
+    description : str
+        For the ledger.
+    rows : any, optional
+        The rows, for the fingerprint of rows without a name.
+    """
+    if ledger is None:
+        return Payment()
+    name = ledger.name_for(dataset, rows)
+    return Payment(ledger, ledger.charge(event(name, description)))
+
+
+def table_shape(X: Any) -> tuple[int, int]:
+    """Number of rows and columns, without a look at any value.
+
+    Examples
+    --------
+    >>> table_shape([[1.0, float("nan")]])
+    (1, 2)
+    """
+    shape: tuple[int, ...] | None = getattr(X, "shape", None)
+    if shape is None:
+        try:
+            shape = np.shape(X)
+        except ValueError:  # rows of different lengths
+            shape = ()
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            "The rows must be a table with at least one row and one column, and as many values "
+            "in every row; a single column is reshaped by array.reshape(-1, 1)."
+        )
+    return int(shape[0]), int(shape[1])
+
+
+def read_after_charge(read: Callable[[], Any]) -> Any:
+    """Read private rows by ``read`` after the charge; an error tells its kind and no value.
+
+    Examples
+    --------
+    >>> read_after_charge(lambda: float("Smith"))
+    Traceback (most recent call last):
+        ...
+    permea.privacy.release.UnreadableRowsError: The rows could not be used...
+    """
+    try:
+        return read()
+    except (TypeError, ValueError):
+        raise UnreadableRowsError(
+            "The rows could not be used, and where and why is private. Expected are finite "
+            "numbers without missing values in every column, and one known label or number per "
+            "row. Prepare the table by rules that do not depend on its values; what was charged "
+            "stays charged."
+        ) from None
+
+
+def warn_if_worthless(certificate: Certificate) -> None:
+    """Warn about a promise that is kept formally and protects next to nothing."""
+    for text in certificate.warnings:
+        warnings.warn(text, PrivacyWarning, stacklevel=3)
+
 
 _NORM_SLACK = 1e-9  # rounding of a computed norm, far above what doubles lose over a row
 _MAX_STEPS = 2**48  # up to here doubles place a value within a small part of a grid step
@@ -39,7 +174,7 @@ _MAX_LOSSES = 12  # different columns are grouped into at most this many kinds o
 class Release:
     """What passed the wall, and the certificate that belongs to it."""
 
-    data: Floats
+    data: Array
     certificate: Certificate
 
 
@@ -377,7 +512,7 @@ def _pair_event(
     return Event(dataset, text, inputs.unit, epsilon, delta, names, unit, record)
 
 
-def _noised(rows: NDArray[Any], work: Plan, source: BitSource) -> Floats:
+def _noised(rows: NDArray[Any], work: Plan, source: BitSource) -> Array:
     """Noise row block by row block; the scratch memory does not grow with the data."""
     dtype = rows.dtype if rows.dtype.kind == "f" else np.dtype(np.float64)
     out = np.empty(rows.shape, dtype=dtype)
@@ -395,7 +530,7 @@ def _noised(rows: NDArray[Any], work: Plan, source: BitSource) -> Floats:
     return out
 
 
-def _float_noised(clipped: NDArray[np.float64], work: Plan, source: BitSource) -> Floats:
+def _float_noised(clipped: NDArray[np.float64], work: Plan, source: BitSource) -> Array:
     """The seeds' way: inverse transform in doubles. Kept for comparison, marked as weaker."""
     noise = work.noise.sample_floats(clipped.size, source).reshape(clipped.shape)
     if work.privacy.clip_norm is not None:
@@ -442,3 +577,28 @@ def _noise_text(work: Plan) -> str:
     if work.privacy.mechanism == "optimal" and work.noise.delta == 0:
         name = "Laplace"
     return f"{name}; expected magnitude {magnitude:.4g}{widest}"
+
+
+def noise_variance(privacy: Privacy, n_columns: int) -> NDArray[np.float64]:
+    """Variance of the noise that a release adds to each column.
+
+    Examples
+    --------
+    >>> noise_variance(Privacy(epsilon=2, domain=(0, 1)), 3).round(4)
+    array([0.5, 0.5, 0.5])
+    """
+    work = plan(privacy, n_columns)
+    return np.asarray(work.noise.variance() * np.square(work.grid / work.grid.max()))
+
+
+def noise_ratio(privacy: Privacy, n_columns: int) -> float:
+    """Standard deviation of the noise in units of the width of the domain, over all columns.
+
+    Examples
+    --------
+    >>> round(noise_ratio(Privacy(epsilon=1, domain=(0, 10)), 4), 4)
+    1.4142
+    """
+    width = privacy.highs(n_columns) - privacy.lows(n_columns)
+    ratios = noise_variance(privacy, n_columns) / np.square(width)
+    return float(np.sqrt(ratios.mean()))

@@ -8,19 +8,6 @@ from typing import Any
 
 from permea.storage import consistency as check
 from permea.storage.fields import (
-    Array,
-    CertificateKind,
-    Either,
-    Items,
-    Kind,
-    Labels,
-    Number,
-    Stored,
-    Table,
-    Text,
-    Whole,
-)
-from permea.storage.words import (
     ANY_LABEL,
     ANY_NUMBER,
     CERTIFICATE,
@@ -43,6 +30,17 @@ from permea.storage.words import (
     TEXT,
     TINY,
     UNBOUNDED,
+    Array,
+    CertificateKind,
+    Either,
+    Items,
+    Kind,
+    Labels,
+    Number,
+    Stored,
+    Table,
+    Text,
+    Whole,
     floats,
     maybe,
     one,
@@ -97,13 +95,13 @@ _store("PairRelease", "privacy.release", {
     "inputs": one("Release", N="N"), "outputs": one("Release", N="N"),
 })  # fmt: skip
 
-_store("Fabricated", "privacy.fabrication", {
+_store("Fabricated", "fabricate.rows", {
     "data": floats("N", "p"), "n_steps": Items(Whole()), "stopped_by": TEXT,
     "reads_private_rows": FLAG, "history": Items(Items(Table(ANY_NUMBER))), "rule": TEXT,
     "limit": Whole(), "satisfied": Items(FLAG),
 })  # fmt: skip
 
-_store("FabricatedRecords", "compose.fabricate_records", {
+_store("FabricatedRecords", "fabricate.records", {
     "data": floats("N", "p"), "labels": ROW_OF_LABELS, "certificate": CertificateKind(),
 })  # fmt: skip
 
@@ -157,7 +155,7 @@ _RULES: dict[str, Kind] = {
     "n_rules": POSITIVE, "max_layers": COUNT, "tol": POSITIVE, "max_iter": COUNT,
 }  # fmt: skip
 
-_store("FuzzySystem", "models.fuzzy_system", {
+_store("FuzzySystem", "models.fuzzy", {
     "scales": floats("n?", low=0), "centres": floats("M", "n?"), "encoder": floats("q?", "k?"),
     "layers": Items(floats("M", "q?"), ("list",), least=1), "precisions": Items(UNBOUNDED),
     "free_energies": Items(Items(ANY_NUMBER)), "members": Array("iu", ("M",), low=0),
@@ -176,7 +174,7 @@ _store("FuzzyAutoencoder", "models.fuzzy", {"n_components": COUNT, **_RULES}, fi
     "precision_": UNBOUNDED, "n_layers_": COUNT, "n_iter_": Whole(),
 }, optional=FEATURE_NAMES, check=check.fuzzy_autoencoder)  # fmt: skip
 
-_store("OutputFrame", "models.output_frame", {
+_store("OutputFrame", "models.bayes", {
     "offset": floats("q"), "mix": floats("q", "r?"), "unmix": floats("r?", "q"), "log_det": NUMBER,
 })  # fmt: skip
 
@@ -184,7 +182,7 @@ _store("Reach", "models.bayes", {
     "factor": floats("M", "M"), "usual": NUMBER,
 }, check=check.triangle("factor"))  # fmt: skip
 
-_store("Belief", "models.weight_posterior", {
+_store("Belief", "models.bayes", {
     "precisions": floats("K", low=TINY), "means": floats("K", "r"), "shape": POSITIVE,
     "rate": POSITIVE,
 })  # fmt: skip
@@ -208,14 +206,14 @@ _store("BayesianMembershipMapping", "models.bayes", {
 
 # ---- depth, width, classes -----------------------------------------------------------------------
 
-_store("ConditionallyDeep", "compose.deep", {
+_store("ConditionallyDeep", "compose.layers", {
     "model": maybe(template(*FAMILIES)), "n_layers": COUNT,
 }, fitted={
     "n_features_in_": size("p"), "layers_": Items(one(*AUTOENCODERS, p="p", a="a"), ("list",),
                                                   least=1),
 }, optional=FEATURE_NAMES, check=check.chain)  # fmt: skip
 
-_store("Wide", "compose.wide", {
+_store("Wide", "compose.layers", {
     "model": maybe(template(*FAMILIES)), "branch_size": COUNT, "n_jobs": JOBS,
     "random_state": SEED,
 }, fitted={
@@ -242,14 +240,14 @@ _BY_DISTANCE: dict[str, Any] = {
 }  # fmt: skip
 
 _store("ReconstructionClassifier", "compose.classifier", _CLASSIFIER, **_BY_DISTANCE)
-_store("KAHMClassifier", "compose.fronts", {
+_store("KAHMClassifier", "compose.classifiers", {
     **_CLASSIFIER, "n_components": COUNT, "tol": POSITIVE,
 }, **_BY_DISTANCE)  # fmt: skip
-_store("MembershipClassifier", "compose.fronts", {
+_store("MembershipClassifier", "compose.classifiers", {
     **_CLASSIFIER, "n_components": COUNT, "max_inducing": POSITIVE,
     "disturbance": word("precision", "gamma"),
 }, **_BY_DISTANCE)  # fmt: skip
-_store("FuzzyClassifier", "compose.fronts", {
+_store("FuzzyClassifier", "compose.classifiers", {
     **_CLASSIFIER, "n_components": COUNT, "n_rules": POSITIVE,
 }, **_BY_DISTANCE)  # fmt: skip
 
@@ -301,7 +299,7 @@ _store("SideBySide", "models.features", {
     "_weights": Array("f", ("k",), -1.001, 1.001),
 }, check=check.side_by_side)  # fmt: skip
 
-_store("Moments", "models.moments", {
+_store("Moments", "privacy.moments", {
     "second": floats("D", "D"), "cross": floats("D", "C"), "total": floats("D"),
     "outputs": floats("C"), "squares": floats("C"), "size": NUMBER,
     "second_noise": NOT_NEGATIVE, "cross_noise": NOT_NEGATIVE, "squares_noise": NOT_NEGATIVE,
@@ -326,12 +324,12 @@ _LEARNED: dict[str, Kind] = {
     "certificate_": CERTIFICATE, "holds_private_rows_": FLAG,
 }  # fmt: skip
 
-_store("MomentClassifier", "compose.moments", {
+_store("MomentClassifier", "models.moments", {
     **_MOMENTS, "classes": maybe(Either((Items(ANY_LABEL), ROW_OF_LABELS))),
 }, fitted={**_LEARNED, "classes_": Labels("C")}, optional=FEATURE_NAMES,
     check=check.promise)  # fmt: skip
 
-_store("MomentRegressor", "compose.moments", {
+_store("MomentRegressor", "models.moments", {
     **_MOMENTS, "output_domain": maybe(RANGES), "inference": word("bayes", "ridge"),
 }, fitted={
     **_LEARNED, "_one_output": FLAG, "_middle": floats("C"), "_unit": floats("C", low=TINY),
@@ -339,13 +337,13 @@ _store("MomentRegressor", "compose.moments", {
 
 # ---- transfer ------------------------------------------------------------------------------------
 
-_store("ClassMixtures", "transfer.mixture", {
+_store("ClassMixtures", "transfer.source", {
     "mean": floats("p"), "directions": floats("d", "p"), "weights": floats("C", "K", low=0),
     "centres": floats("C", "K", "d"), "covariances": floats("C", "K", "d", "d"),
     "counts": floats("C", low=0),
 }, check=check.mixtures)  # fmt: skip
 
-_store("ClassMoments", "transfer.moments", {
+_store("ClassMoments", "transfer.source", {
     "counts": floats("C", low=0), "means": floats("C", "p"),
     "seconds": maybe(floats("C", "p", "p")), "noise": floats("p", low=0),
 })  # fmt: skip
@@ -379,28 +377,28 @@ _store("Iteration", "transfer.task", {
 })  # fmt: skip
 
 _HISTORY = Items(one("Iteration"), ("list",))
-_store("CentersModel", "transfer.centers", {
+_store("CentersModel", "transfer.learner", {
     "target": one("TargetModel", p="t", C="C"), "source": one("AlignedSource", s="s", t="t", C="C"),
     "alignment": one("Alignment", n="n", s="s", t="t"),
     "target_centres": floats("C", "n?", finite=False),
     "source_centres": floats("C", "n?", finite=False), "history": _HISTORY,
 }, check=check.centers)  # fmt: skip
 
-_store("MappingModel", "transfer.source2target", {
+_store("MappingModel", "transfer.learner", {
     "target": one("TargetModel", p="s", C="C"), "source": one("AlignedSource", s="s", t="t", C="C"),
     "mapping": maybe(one("MembershipMapping", p="s", q="s")), "history": _HISTORY,
 }, check=check.mapping_model)  # fmt: skip
 
-_store("Memory", "transfer.neighbours", {"codes": floats("m", "k"), "posterior": floats("m", "C")})
+_store("Memory", "transfer.consensus", {"codes": floats("m", "k"), "posterior": floats("m", "C")})
 
-_store("DensityVoice", "transfer.voices", {
+_store("DensityVoice", "transfer.experts", {
     "mixtures": Items(one("ClassMixtures", p="s", C="K", d="d"), ("tuple",), least=1),
     "source": one("AlignedSource", s="s", t="t", K="K", C="C"),
 })  # fmt: skip
-_store("ClassifierVoice", "transfer.voices", {
+_store("ClassifierVoice", "transfer.experts", {
     "source": one("AlignedSource", s="s", t="t", K="K", C="C"),
 })  # fmt: skip
-_store("Chorus", "transfer.voices", {
+_store("Chorus", "transfer.experts", {
     "members": Items(one("DensityVoice", t="t", K="K", C="C"), ("tuple",), least=1),
     "temperatures": tuple_of(POSITIVE), "weights": tuple_of(NOT_NEGATIVE),
     "ends": tuple_of(Whole()),
@@ -429,7 +427,7 @@ _store("TransferClassifier", "transfer.target", {
 
 # ---- information ---------------------------------------------------------------------------------
 
-_store("MutualInformation", "information.mutual", {
+_store("MutualInformation", "information.entropy", {
     "nats": ANY_NUMBER, "entropy": ANY_NUMBER, "method": TEXT, "reason": TEXT,
 })  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from permea.storage.errors import RefusedError
+from permea.storage.container import RefusedError
 from permea.storage.fields import Draft, bind
 
 LARGEST_MACHINE = 1 << 16  # rows of one machine, whose kernel matrix may have to be formed

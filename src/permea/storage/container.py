@@ -1,10 +1,4 @@
-"""The bytes of a model file: a safetensors container, read with limits on everything.
-
-A container is an 8-byte length, a JSON header of that length, and the numbers. The header names
-each tensor with its type, shape and place, and holds a table of texts. Nothing is allocated before
-the header was found to describe exactly the bytes that the file has, so a file cannot ask for more
-memory than it brings along. Anything that is not a regular file is refused without waiting for it.
-"""
+"""What comes out of a model file that cannot be used."""
 
 import hashlib
 import json
@@ -18,7 +12,24 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.storage.errors import StorageError
+
+class StorageError(ValueError):
+    """A model file cannot be written or read, with the reason and what to do."""
+
+    __module__ = "permea.storage"
+
+
+class RefusedError(ValueError):
+    """A value is not what its field is declared to be; ``where`` says which field."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.where: list[str] = []
+
+    def __str__(self) -> str:
+        return f"{'.'.join(reversed(self.where))}: {self.problem}" if self.where else self.problem
+
 
 DTYPES = {
     "BOOL": "|b1", "I8": "|i1", "U8": "|u1", "I16": "<i2", "U16": "<u2", "I32": "<i4",

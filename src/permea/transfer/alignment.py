@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 
-from permea.models.base import Array
+from permea._arrays import Array
 
 _BLOCK = 4096  # rows that are centred at once
 

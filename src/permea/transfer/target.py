@@ -11,16 +11,13 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from permea._arrays import Array, Indices
 from permea._parallel import batches
 from permea.models import KernelAffineHullMachine, MembershipAutoencoder
-from permea.models.base import Array, Indices
 from permea.transfer.alignment import Alignment, align
-from permea.transfer.centers import fit_centers
 from permea.transfer.consensus import fit_consensus
-from permea.transfer.decision import FittedMethod, Parts
-from permea.transfer.learner import Learner
+from permea.transfer.learner import FittedMethod, Learner, Parts, fit_centers, fit_source2target
 from permea.transfer.source import SourceModel
-from permea.transfer.source2target import fit_source2target
 from permea.transfer.task import AlignedSource, Iteration, Task, number_labels
 
 METHODS: dict[str, Any] = {
@@ -90,7 +87,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     See Also
     --------
     SourceModel : the artefact.
-    permea.report.transfer.plot_history : a picture of ``history_``.
+    permea.report.plots.plot_history : a picture of ``history_``.
 
     Examples
     --------

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.models.base import Array, Indices, Mask
+from permea._arrays import Array, Indices, Mask
 from permea.transfer.alignment import Alignment
 from permea.transfer.source import SourceModel
 

@@ -22,12 +22,10 @@ from permea.audit import (
 from permea.audit.report import guarantee_lines
 from permea.cli.app import CHECK, command
 from permea.cli.commands.predict import Model, feature_columns, load_model
-from permea.cli.console import Console, plain
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import check_output, write_whole
-from permea.cli.tables import labels, numbers, read_table
+from permea.cli.console import CommandError, Console, ExitCode, plain
+from permea.cli.tables import check_output, labels, numbers, read_table, write_whole
 from permea.cli.trust import Trusted, trusted_keys
-from permea.report.gather import METRIC_ATTACKS
+from permea.report.content import METRIC_ATTACKS
 
 Rows = tuple[NDArray[np.float64], NDArray[np.generic]]
 RELEASES, CONFIDENCE = 2000, 0.9999

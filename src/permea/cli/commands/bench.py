@@ -10,8 +10,7 @@ import typer
 
 import permea
 from permea.cli.app import START, command
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
+from permea.cli.console import CommandError, Console, ExitCode
 
 
 @command(

@@ -18,12 +18,12 @@ from permea._version import __version__
 from permea.audit import AttackReport, guarantee_rows
 from permea.cli.app import START, command
 from permea.cli.console import Console
-from permea.cli.files import check_output, write_whole
+from permea.cli.tables import check_output, write_whole
 from permea.compose import KAHMClassifier
 from permea.datasets import load_digits
 from permea.federation import Federation, Party
 from permea.privacy import Privacy
-from permea.report import Report, gather, write_html
+from permea.report import Report, content, write_html
 
 NAMES = ("hospital north", "hospital south", "hospital west")
 Rows = tuple[NDArray[np.float64], NDArray[Any]]
@@ -63,7 +63,7 @@ def demo(
         private = train_federation(setting.owners, privacy)
         plain = train_federation(setting.owners, None)
         console.say("attacking: can the model tell who was in the training data?")
-        found = gather.metric_attacks(private, setting.members, setting.outside)
+        found = content.metric_attacks(private, setting.members, setting.outside)
         console.say("measuring privacy against usefulness")
         report = _report(setting, privacy, private, plain, found)
     write_whole(output, lambda beside: write_html(report, beside))
@@ -101,22 +101,22 @@ def _report(
     members, outside = setting.members, setting.outside
     certificates = {name: c for name, c in private.certificates.items() if c is not None}
     weakest = max(certificates.values(), key=lambda c: c.record_epsilon)
-    measured = gather.measured_claim(privacy, weakest.n_columns)
+    measured = content.measured_claim(privacy, weakest.n_columns)
     found = replace(found, guarantees=guarantee_rows(weakest, [measured]))
-    bare = gather.accuracy_of(plain, *outside)
+    bare = content.accuracy_of(plain, *outside)
     charts = [
-        gather.roc_chart(found),
-        gather.utility_chart(
+        content.roc_chart(found),
+        content.utility_chart(
             lambda chosen: train_federation(setting.owners, chosen),
             privacy,
             members,
             outside,
             plain_accuracy=bare.value,
         ),
-        gather.distance_chart(
+        content.distance_chart(
             private, members[0], outside[0], key="distances-private", title="This model"
         ),
-        gather.distance_chart(
+        content.distance_chart(
             plain, members[0], outside[0], key="distances-plain", title="The same without privacy"
         ),
     ]
@@ -130,13 +130,13 @@ def _report(
             "date": date.today().isoformat(),
         },
         certificates=certificates,
-        accuracy=gather.accuracy_of(private, *outside),
+        accuracy=content.accuracy_of(private, *outside),
         attacks=found.to_dict(),
         baseline="the same federation without privacy labels "
         f"{100 * bare.value:.1f} % right, and the distance attack on it reaches an AUC of "
-        f"{gather.distance_auc(plain, members[0], outside[0]):.3f}.",
+        f"{content.distance_auc(plain, members[0], outside[0]):.3f}.",
         charts=charts,
-        samples=gather.samples_of(*members, privacy, shape=setting.shape),
+        samples=content.samples_of(*members, privacy, shape=setting.shape),
         reproduce=["permea demo", f"# Python {sys.version.split()[0]}, permea {__version__}"],
     )
 

@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 from permea.cli import declaration as declare
 from permea.cli.app import LEARN, command
 from permea.cli.commands.train import Components, Data, Dropped, Ids
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, check_output, replacing
-from permea.cli.private_table import PrivateTable, read_private_table, refused_after_charge
+from permea.cli.console import CommandError, Console, ExitCode
 from permea.cli.table_model import from_unit, to_unit, unit_privacy
-from permea.cli.tables import FORMATS, Roles, require_columns, write_table
+from permea.cli.tables import (
+    FORMATS,
+    STREAM,
+    PrivateTable,
+    Roles,
+    check_output,
+    read_private_table,
+    refused_after_charge,
+    replacing,
+    require_columns,
+    write_table,
+)
 from permea.cli.trust import (
     Sign,
     certificate_place,
@@ -27,10 +35,9 @@ from permea.cli.trust import (
     signing_key,
     standing,
 )
+from permea.fabricate.rows import fabricate as smooth
 from permea.privacy import Certificate, Ledger, Privacy
-from permea.privacy.fabrication import fabricate as smooth
-from permea.privacy.payment import UnreadableRowsError, read_after_charge
-from permea.privacy.release import pay_for_rows
+from permea.privacy.release import UnreadableRowsError, pay_for_rows, read_after_charge
 from permea.privacy.signing import SigningKey
 
 _BRANCH = 8000  # rows that are smoothed together: a kernel matrix of 512 MB in double precision

@@ -10,13 +10,11 @@ import typer
 from permea._text import safe_text
 from permea.cli.app import TOGETHER, command
 from permea.cli.commands.predict import feature_columns, load_model
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode, one_line
-from permea.cli.files import STREAM, check_output
-from permea.cli.tables import FORMATS, numbers, read_table, write_table
+from permea.cli.console import CommandError, Console, ExitCode, one_line
+from permea.cli.tables import FORMATS, STREAM, check_output, numbers, read_table, write_table
 from permea.cli.trust import HOW_TO_VERIFY, Trusted, standing, trusted_keys
 from permea.federation import ConsentError, Federation, Party
-from permea.federation.summary import Summary
+from permea.federation.settings import Summary
 
 
 @command(
@@ -139,7 +137,7 @@ def _labelled(frame: pd.DataFrame, columns: list[str], column: str, answer: Any)
 
 
 def _ask_network(config: Path, frame: pd.DataFrame, what: str) -> Any:
-    from permea.federation.deploy import run_federation
+    from permea.federation.service.deploy import run_federation
 
     _must_exist(config)
     columns = [name for name in frame.columns if pd.api.types.is_numeric_dtype(frame[name])]
@@ -149,7 +147,7 @@ def _ask_network(config: Path, frame: pd.DataFrame, what: str) -> Any:
 
 
 def _serve(console: Console, config: Path) -> None:
-    from permea.federation.deploy import run_federation
+    from permea.federation.service.deploy import run_federation
 
     _must_exist(config)
     console.say(f"serving the federation of {config}; stop with Ctrl-C")
@@ -166,7 +164,7 @@ def party(
 
     The data and the model stay where they are. Stop with Ctrl-C.
     """
-    from permea.federation.deploy import run_party
+    from permea.federation.service.deploy import run_party
 
     _must_exist(config)
     console.say(f"serving the party of {config}; stop with Ctrl-C")

@@ -8,9 +8,8 @@ import typer
 
 from permea._files import write_atomically
 from permea.cli.app import LEARN, command
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, check_output
+from permea.cli.console import CommandError, Console, ExitCode
+from permea.cli.tables import STREAM, check_output
 from permea.cli.trust import (
     Trusted,
     checked_certificate,

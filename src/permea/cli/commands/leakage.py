@@ -8,10 +8,15 @@ import pandas as pd
 import typer
 
 from permea.cli.app import CHECK, command
-from permea.cli.console import Console, plain
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import check_output, write_whole
-from permea.cli.tables import listed, numbers, read_table, require_columns
+from permea.cli.console import CommandError, Console, ExitCode, plain
+from permea.cli.tables import (
+    check_output,
+    listed,
+    numbers,
+    read_table,
+    require_columns,
+    write_whole,
+)
 from permea.information import (
     AdversaryReport,
     InformationLeakage,

@@ -9,13 +9,11 @@ import typer
 from permea._text import safe_json
 from permea.cli import declaration as declare
 from permea.cli.app import CHECK, command
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode, one_line
-from permea.cli.files import STREAM, check_output, write_whole
+from permea.cli.console import CommandError, Console, ExitCode, one_line
+from permea.cli.tables import STREAM, check_output, write_whole
 from permea.cli.trust import checked_certificate
 from permea.privacy import Certificate, Ledger
-from permea.privacy.ledger import TamperedLedgerError
-from permea.privacy.ledger_account import budget_text
+from permea.privacy.ledger_events import TamperedLedgerError, budget_text
 from permea.storage import load
 
 Where = Annotated[

@@ -8,10 +8,16 @@ import typer
 from numpy.typing import NDArray
 
 from permea.cli.app import LEARN, command
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, check_output
-from permea.cli.tables import FORMATS, listed, numbers, read_table, write_table
+from permea.cli.console import CommandError, Console, ExitCode
+from permea.cli.tables import (
+    FORMATS,
+    STREAM,
+    check_output,
+    listed,
+    numbers,
+    read_table,
+    write_table,
+)
 from permea.cli.trust import Trusted, remark, standing, trusted_keys
 from permea.privacy.signing import TrustedKeys
 from permea.storage import load

@@ -13,13 +13,12 @@ from permea._version import __version__
 from permea.cli.app import CHECK, command
 from permea.cli.commands.audit import Rows, read_rows, run_attacks
 from permea.cli.commands.predict import Model, load_model
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import check_output, write_whole
+from permea.cli.console import CommandError, Console, ExitCode
 from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.cli.tables import check_output, write_whole
 from permea.cli.trust import Trusted, remark, standing, trusted_keys
 from permea.privacy import Privacy
-from permea.report import Report, gather, write_html
+from permea.report import Report, content, write_html
 from permea.report.content import Chart
 
 
@@ -105,22 +104,22 @@ def _from_rows(
     classifier: Any, inside: Rows, others: Rows, *, curve: bool, samples: bool
 ) -> dict[str, Any]:
     """Everything that needs the rows themselves, and the note that says so."""
-    found = run_attacks(classifier, inside, others, gather.METRIC_ATTACKS, 0)
-    charts: list[Chart] = [gather.roc_chart(found)]
+    found = run_attacks(classifier, inside, others, content.METRIC_ATTACKS, 0)
+    charts: list[Chart] = [content.roc_chart(found)]
     private_parts = ["accuracy", "attacks", "histograms"]
     privacy = getattr(getattr(classifier, "certificate_", None), "privacy", None)
     if curve:
         if privacy is None or not isinstance(classifier, TableClassifier):
             raise CommandError("--curve needs a model trained with privacy.", ExitCode.USAGE)
-        charts.append(gather.utility_chart(_trainer(classifier, inside), privacy, inside, others))
+        charts.append(content.utility_chart(_trainer(classifier, inside), privacy, inside, others))
         private_parts.append("privacy against usefulness")
     charts.append(
-        gather.distance_chart(
+        content.distance_chart(
             classifier, inside[0], others[0], key="distances", title="Smallest distance"
         )
     )
     values: dict[str, Any] = {
-        "accuracy": gather.accuracy_of(classifier, *others),
+        "accuracy": content.accuracy_of(classifier, *others),
         "attacks": found.to_dict(),
         "charts": charts,
     }
@@ -128,7 +127,7 @@ def _from_rows(
         if privacy is None:
             raise CommandError("--samples needs a model trained with privacy.", ExitCode.USAGE)
         columns = list(getattr(classifier, "columns", ()))
-        values["samples"] = gather.samples_of(*inside, privacy, columns=columns)
+        values["samples"] = content.samples_of(*inside, privacy, columns=columns)
         private_parts.append("rows before and after, which are REAL rows")
     return {**values, "computed_from_private_rows": private_parts}
 

@@ -10,12 +10,18 @@ from numpy.typing import NDArray
 import permea
 from permea.cli import declaration as declare
 from permea.cli.app import LEARN, command
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import check_output, write_whole
-from permea.cli.private_table import read_private_table, refused_after_charge
+from permea.cli.console import CommandError, Console, ExitCode
 from permea.cli.table_model import TableClassifier, unit_privacy
-from permea.cli.tables import Roles, labels, numbers, read_table
+from permea.cli.tables import (
+    Roles,
+    check_output,
+    labels,
+    numbers,
+    read_private_table,
+    read_table,
+    refused_after_charge,
+    write_whole,
+)
 from permea.cli.trust import Sign, signed_by, signing_key, standing
 from permea.privacy import Ledger, Privacy
 from permea.privacy.signing import SigningKey

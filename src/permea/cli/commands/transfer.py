@@ -22,12 +22,19 @@ from permea.cli.commands.train import (
     make_classifier,
     read_declared,
 )
-from permea.cli.console import Console
-from permea.cli.errors import CommandError, ExitCode
-from permea.cli.files import STREAM, check_output
-from permea.cli.private_table import refused_after_charge
+from permea.cli.console import CommandError, Console, ExitCode
 from permea.cli.table_model import TableClassifier, unit_privacy
-from permea.cli.tables import FORMATS, Roles, numbers, read_table, require_columns, write_table
+from permea.cli.tables import (
+    FORMATS,
+    STREAM,
+    Roles,
+    check_output,
+    numbers,
+    read_table,
+    refused_after_charge,
+    require_columns,
+    write_table,
+)
 from permea.cli.trust import (
     Sign,
     Trusted,

@@ -1,0 +1,381 @@
+"""The classifiers by name: one front for each model family."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from permea._arrays import Array
+from permea.compose.classifier import ReconstructionClassifier
+from permea.fabricate.rows import Stop
+from permea.models.fuzzy import FuzzyAutoencoder, FuzzyExplanation, FuzzyRule
+from permea.models.kahm import KernelAffineHullMachine
+from permea.models.membership import MembershipAutoencoder
+from permea.privacy import Ledger, Privacy
+
+
+def _constraints(family: Any, *names: str) -> dict[str, Any]:
+    """Constraints of a front: the general ones without ``model``, and some of its family."""
+    general = dict(ReconstructionClassifier._parameter_constraints)
+    general.pop("model")
+    return {**general, **{name: family._parameter_constraints[name] for name in names}}
+
+
+class KAHMClassifier(ReconstructionClassifier):
+    """Classify by kernel affine hull machines, deep and wide (004 Def. 7).
+
+    Parameters
+    ----------
+    n_components : int, default=20
+        Subspace dimension n of the first layer; every further layer has one less.
+    n_layers : int, default=5
+        Layers L of each branch; at most ``n_components``.
+    tol : float, default=5e-3
+        Accuracy of λ*, see `KernelAffineHullMachine`.
+    branch_size : int or "auto", default="auto"
+        Nominal rows of a branch, see `ReconstructionClassifier`.
+    privacy : permea.privacy.Privacy, default=None
+        Guarantee with which the rows are perturbed before anything else sees them.
+    fabricate : bool, int, "discrepancy" or "original", default=False
+        Learn from data fabricated out of the noised rows (004 Def. 15).
+    partition_on : "noised" or "original", default="noised"
+        What k-means sees; "original" reads raw rows and voids the certificate.
+    ledger : permea.privacy.Ledger, default=None
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
+    allow_single_class : bool, default=False
+        Accept one class only, for a party of a federation.
+    n_jobs : int, default=None
+        Workers, as joblib counts them.
+    random_state : int, RandomState instance or None, default=None
+        For k-means and, if given, for reproducible (hence not private) noise.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Class labels.
+    class_models_ : list of Wide
+        One fitted model per class.
+    certificate_ : permea.privacy.Certificate or None
+        What is promised, to whom, about what.
+    holds_private_rows_ : bool
+        Whether the training rows can be read out of this object.
+    n_features_in_ : int
+        Number of features p.
+
+    See Also
+    --------
+    ReconstructionClassifier : the same for any model family.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = KAHMClassifier().fit(X[:500] / 16, y[:500])
+    >>> clf.score(X[500:700] / 16, y[500:700]) > 0.9
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = _constraints(
+        KernelAffineHullMachine, "n_components", "tol"
+    )
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 20,
+        n_layers: int = 5,
+        tol: float = 5e-3,
+        branch_size: int | str = "auto",
+        privacy: Privacy | None = None,
+        fabricate: bool | Stop = False,
+        partition_on: str = "noised",
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        allow_single_class: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            n_layers=n_layers,
+            branch_size=branch_size,
+            privacy=privacy,
+            fabricate=fabricate,
+            partition_on=partition_on,
+            ledger=ledger,
+            dataset=dataset,
+            allow_single_class=allow_single_class,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.n_components = n_components
+        self.tol = tol
+
+    def _first_layer(self) -> KernelAffineHullMachine:
+        return KernelAffineHullMachine(n_components=self.n_components, tol=self.tol)
+
+
+class MembershipClassifier(ReconstructionClassifier):
+    """Classify by wide conditionally deep membership autoencoders (001 Alg. 4, 000 Alg. 4).
+
+    Parameters
+    ----------
+    n_components : int, default=20
+        Subspace dimension n of the first layer; layer l has max(n − l + 1, 1).
+    n_layers : int, default=5
+        Layers L of each branch; at most ``n_components``.
+    max_inducing : float or int, default=0.5
+        Most inducing points of a branch, as a share of its rows or as a number.
+    disturbance : "precision" or "gamma", default="precision"
+        The model of documents 001 and 003, or that of document 000.
+    branch_size : int or "auto", default="auto"
+        Nominal rows of a branch, see `ReconstructionClassifier`.
+    privacy : permea.privacy.Privacy, default=None
+        Guarantee with which the rows are perturbed before anything else sees them.
+    fabricate : bool, int, "discrepancy" or "original", default=False
+        Learn from data fabricated out of the noised rows (004 Def. 15).
+    partition_on : "noised" or "original", default="noised"
+        What k-means sees; "original" reads raw rows and voids the certificate.
+    ledger : permea.privacy.Ledger, default=None
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
+    allow_single_class : bool, default=False
+        Accept one class only, for a party of a federation.
+    n_jobs : int, default=None
+        Workers, as joblib counts them.
+    random_state : int, RandomState instance or None, default=None
+        For k-means and, if given, for reproducible (hence not private) noise.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Class labels.
+    class_models_ : list of Wide
+        One fitted model per class.
+    certificate_ : permea.privacy.Certificate or None
+        What is promised, to whom, about what.
+    holds_private_rows_ : bool
+        Whether the training rows can be read out of this object.
+    n_features_in_ : int
+        Number of features p.
+
+    See Also
+    --------
+    permea.MembershipAutoencoder : the model of one layer, with all its parameters.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = MembershipClassifier(n_layers=2).fit(X[:1000] / 16, y[:1000])
+    >>> clf.score(X[1000:1200] / 16, y[1000:1200]) > 0.95
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = _constraints(
+        MembershipAutoencoder, "n_components", "max_inducing", "disturbance"
+    )
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 20,
+        n_layers: int = 5,
+        max_inducing: float | int = 0.5,
+        disturbance: str = "precision",
+        branch_size: int | str = "auto",
+        privacy: Privacy | None = None,
+        fabricate: bool | Stop = False,
+        partition_on: str = "noised",
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        allow_single_class: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            n_layers=n_layers,
+            branch_size=branch_size,
+            privacy=privacy,
+            fabricate=fabricate,
+            partition_on=partition_on,
+            ledger=ledger,
+            dataset=dataset,
+            allow_single_class=allow_single_class,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.n_components = n_components
+        self.max_inducing = max_inducing
+        self.disturbance = disturbance
+
+    def _first_layer(self) -> MembershipAutoencoder:
+        return MembershipAutoencoder(
+            n_components=self.n_components,
+            max_inducing=self.max_inducing,
+            disturbance=self.disturbance,
+        )
+
+
+class ClassExplanation(NamedTuple):
+    """Why a fuzzy classifier chose its label for one point."""
+
+    label: Any  #: the predicted class
+    memberships: dict[Any, float]  #: degree to which the point belongs to each class (2.162)
+    branch: int  #: the part of the winning class that decided
+    region: FuzzyExplanation  #: rules and training regions of that part
+
+    def __str__(self) -> str:
+        degrees = ", ".join(f"{label}: {value:.3f}" for label, value in self.memberships.items())
+        return f"class {self.label} (membership by class: {degrees})\n{self.region}"
+
+
+class FuzzyClassifier(ReconstructionClassifier):
+    """Classify by Takagi-Sugeno deep fuzzy autoencoders and their global rule base (002 Alg. 3).
+
+    A point belongs to each class to the degree exp(−‖y − ŷ‖²/2p) (2.162); over the branches of a
+    class, and over parties, the largest degree counts (2.165), and the class with the largest
+    degree wins (2.166). That is the smallest distance, so everything else is as for the other
+    families.
+
+    Parameters
+    ----------
+    n_components : int, default=20
+        Dimension n of the code.
+    n_rules : float or int, default=0.5
+        Rules of a branch, as a share of its rows or as a number.
+    n_layers : int, default=1
+        Chain of autoencoders as in the other families; document 002 has one, whose own layers are
+        added while its precision grows.
+    branch_size : int or "auto", default="auto"
+        Nominal rows of a branch, see `ReconstructionClassifier`.
+    privacy : permea.privacy.Privacy, default=None
+        Guarantee with which the rows are perturbed before anything else sees them.
+    fabricate : bool, int, "discrepancy" or "original", default=False
+        Learn from data fabricated out of the noised rows (004 Def. 15).
+    partition_on : "noised" or "original", default="noised"
+        What k-means sees; "original" reads raw rows and voids the certificate.
+    ledger : permea.privacy.Ledger, default=None
+        Account that is charged before the rows are read.
+    dataset : str, default=None
+        Name of the rows in the ledger. Rows without a name count against every data set.
+    allow_single_class : bool, default=False
+        Accept one class only, for a party of a federation.
+    n_jobs : int, default=None
+        Workers, as joblib counts them.
+    random_state : int, RandomState instance or None, default=None
+        For k-means and, if given, for reproducible (hence not private) noise.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        Class labels.
+    class_models_ : list of Wide
+        One fitted model per class.
+    certificate_ : permea.privacy.Certificate or None
+        What is promised, to whom, about what.
+    holds_private_rows_ : bool
+        Whether the training rows can be read out of this object.
+    n_features_in_ : int
+        Number of features p.
+
+    See Also
+    --------
+    permea.FuzzyAutoencoder : the model of one branch.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = FuzzyClassifier(n_components=3).fit(X, y)
+    >>> why = clf.explain(X[0])
+    >>> int(why.label), len(why.region.rules)
+    (0, 5)
+    """
+
+    _parameter_constraints: dict[str, Any] = _constraints(
+        FuzzyAutoencoder, "n_components", "n_rules"
+    )
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 20,
+        n_rules: float | int = 0.5,
+        n_layers: int = 1,
+        branch_size: int | str = "auto",
+        privacy: Privacy | None = None,
+        fabricate: bool | Stop = False,
+        partition_on: str = "noised",
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        allow_single_class: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            n_layers=n_layers,
+            branch_size=branch_size,
+            privacy=privacy,
+            fabricate=fabricate,
+            partition_on=partition_on,
+            ledger=ledger,
+            dataset=dataset,
+            allow_single_class=allow_single_class,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.n_components = n_components
+        self.n_rules = n_rules
+
+    def _first_layer(self) -> FuzzyAutoencoder:
+        return FuzzyAutoencoder(n_components=self.n_components, n_rules=self.n_rules)
+
+    def memberships(self, X: ArrayLike) -> Array:
+        """Degree to which each row belongs to each class (2.162, 2.165), shape (m, C)."""
+        return np.asarray(np.exp(-np.square(self.distances(X)) / (2 * self.n_features_in_)))
+
+    def rules(self, label: Any) -> list[FuzzyRule]:
+        """If-then rules of one class, branch after branch."""
+        check_is_fitted(self, "class_models_")
+        found = np.flatnonzero(self.classes_ == label)
+        if not found.size:
+            raise ValueError(f"{label!r} is not one of the classes {list(self.classes_)}.")
+        names = getattr(self, "feature_names_in_", None)
+        branches = self.class_models_[found[0]].branches_
+        return [
+            rule for branch in branches for rule in branch.layers_[0].rules(feature_names=names)
+        ]
+
+    def explain(self, x: ArrayLike, *, n_rules: int = 5) -> ClassExplanation:
+        """Say which class won for one point, and which rules and training regions decided.
+
+        Parameters
+        ----------
+        x : array-like of shape (p,)
+            One point.
+        n_rules : int, default=5
+            Number of rules to tell.
+
+        Returns
+        -------
+        ClassExplanation
+            ``print`` it to read it.
+        """
+        row = np.asarray(x, dtype=float).reshape(1, -1)
+        degrees = self.memberships(row)[0]
+        winner = int(self.distances(row)[0].argmin())
+        branches = self.class_models_[winner].branches_
+        branch = int(np.argmin([part.distance(row)[0] for part in branches]))
+        names = getattr(self, "feature_names_in_", None)
+        return ClassExplanation(
+            label=self.classes_[winner],
+            memberships=dict(zip(self.classes_.tolist(), degrees.tolist(), strict=True)),
+            branch=branch,
+            region=branches[branch]
+            .layers_[0]
+            .explain(row[0], n_rules=n_rules, feature_names=names),
+        )

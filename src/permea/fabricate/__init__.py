@@ -1,0 +1,1 @@
+"""Fabricated rows and tables: what may leave instead of the data."""

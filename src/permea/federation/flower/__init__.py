@@ -1,0 +1,1 @@
+"""Federations over Flower processes."""

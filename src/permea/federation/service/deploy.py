@@ -1,0 +1,405 @@
+"""Start and stop what a federation needs: the aggregator's processes, and a party's."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from permea.federation.errors import FederationError
+from permea.federation.flower import launch as flower_launch
+from permea.federation.flower.app import require_flower
+from permea.federation.party import Party
+from permea.federation.service.client import EncryptedQueue
+from permea.federation.service.config import FederationConfig, PartyConfig
+from permea.federation.service.http import JobResult, Spool
+
+_STALE = 60.0  # seconds without a sign of life after which the queue's program is started again
+_GRACE = 10.0  # seconds a process has to end by itself
+
+
+class DeploymentError(FederationError):
+    """A process of the federation did not start, or ended when it should not."""
+
+
+class Process:
+    """A child process with its descendants and its log.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Command line.
+    log : Path
+        File for standard output and error.
+    environment : dict
+        Added to the environment of this process.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        with open(log, "ab") as output:
+            self._child = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._child.poll()
+
+    def check(self) -> None:
+        """Raise with the end of the log when the process is gone."""
+        if self._child.poll() is not None:
+            raise DeploymentError(
+                f"{self.log.stem} ended with code {self._child.returncode}. Its log ends with:\n"
+                + "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+            )
+
+    def descendants(self) -> list[Any]:
+        """All processes that it started, and theirs."""
+        import psutil
+
+        try:
+            return list(psutil.Process(self.pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return []
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it and everything it started; ``kill`` gives it no chance to say good-bye."""
+        import psutil
+
+        family = self.descendants()
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            self._child.wait(0 if kill else _GRACE)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+        self._child.wait()
+        _, stubborn = psutil.wait_procs(family, timeout=0 if kill else 3)
+        for process in stubborn:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(stubborn, timeout=_GRACE)
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Environment of every Flower process: no telemetry, a home of its own, our programs."""
+    scripts = str(Path(sys.executable).parent)
+    return {
+        **flower_launch.QUIET,
+        "FLWR_HOME": str(home),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(
+    ready: Callable[[], bool], what: str, *, timeout: float, check: Callable[[], None]
+) -> None:
+    """Wait for something that takes an unknown time; ``check`` raises when it cannot come."""
+    deadline = time.monotonic() + timeout
+    while not ready():
+        check()
+        if time.monotonic() > deadline:
+            raise DeploymentError(f"Waited {timeout:g} s for {what} in vain.")
+        time.sleep(0.2)
+
+
+class Aggregator:
+    """The SuperLink, the registered keys and the program that answers the queue.
+
+    Parameters
+    ----------
+    config : path or FederationConfig
+        ``federation.toml``.
+    patience : float, default=120
+        Seconds that a start may take.
+    """
+
+    def __init__(
+        self, config: str | os.PathLike[str] | FederationConfig, *, patience: float = 120.0
+    ) -> None:
+        require_flower()
+        from permea.federation.flower.launch import Control
+
+        if not isinstance(config, FederationConfig):
+            config = FederationConfig.from_file(config)
+        self.config = config
+        self._patience = patience
+        local = "127.0.0.1" if self.config.host in ("0.0.0.0", "") else self.config.host
+        self._address = (local, self.config.port)
+        self.control = Control(f"{local}:{self.config.port}", self.config.ca)
+        self.spool = Spool(self.config.folder / "queue")
+        self._link: Process | None = None
+        self._started = 0.0
+
+    def start(self) -> Self:
+        """Start the SuperLink, register the keys of the parties, start the queue's program."""
+        config = self.config
+        (config.folder / "queue" / "stop").unlink(missing_ok=True)
+        (config.folder / "queue" / "alive").unlink(missing_ok=True)
+        command = [
+            sys.executable, "-P", str(Path(flower_launch.__file__)), "superlink",
+            "--host", config.host, "--port", str(config.port),
+            "--ssl-ca-certfile", str(config.ca), "--ssl-certfile", str(config.certificate),
+            "--ssl-keyfile", str(config.key), "--enable-supernode-auth",
+            "--database", str(config.folder / "superlink.db"),
+            "--disable-runtime-dependency-installation",
+        ]  # fmt: skip
+        home = config.folder / "flower"
+        self._link = Process(command, config.folder / "superlink.log", flower_environment(home))
+        try:
+            wait_until(
+                self._listens, "the SuperLink", timeout=self._patience, check=self._link.check
+            )
+            self.control.register(config.keys)
+            self._run()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(self._address, 1).close()
+        except OSError:
+            return False
+        return True
+
+    def _run(self) -> None:
+        self.control.start_run(self.config.path)
+        self._started = time.monotonic()
+
+    def keep_alive(self) -> None:
+        """Raise when the SuperLink is gone; start the queue's program again when that is."""
+        if self._link is None:
+            raise DeploymentError("The aggregator was not started.")
+        self._link.check()
+        beat = self.spool.last_beat()
+        fresh = time.monotonic() - self._started < max(_STALE, self._patience)
+        if not fresh and (beat is None or beat > _STALE):
+            self._run()
+
+    def is_stopping(self) -> bool:
+        """Whether the service was asked to end; until then it is kept alive."""
+        if not self.spool.is_stopping:
+            self.keep_alive()
+        return self.spool.is_stopping
+
+    def wait_for(self, names: Sequence[str], *, timeout: float) -> None:
+        """Wait until these parties are connected."""
+        wait_until(
+            lambda: set(names) <= self.control.online(),
+            f"the parties {', '.join(names)}",
+            timeout=timeout,
+            check=self.keep_alive,
+        )
+
+    def ask(self, X: ArrayLike, *, asker: str, timeout: float) -> JobResult:
+        """Queue a question and wait for its answer.
+
+        In an encrypted federation this process is the asker: the secret key stays in its memory.
+        """
+        if self.config.settings.get("encrypted"):
+            queue = EncryptedQueue(self.spool.folder)
+            return queue.ask(X, asker=asker, timeout=timeout, check=self.keep_alive)
+        job = self.spool.submit(X, asker=asker)
+        return self.spool.wait(job, timeout, self.keep_alive)
+
+    def processes(self) -> list[int]:
+        """Numbers of all processes that run for the aggregator."""
+        if self._link is None or self._link.returncode is not None:
+            return []
+        return [self._link.pid, *(process.pid for process in self._link.descendants())]
+
+    def stop(self) -> None:
+        """End the service after the job in hand, and every process it started."""
+        self.spool.stop()
+        if self._link is not None:
+            self._link.stop()
+            self._link = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def party_command(config: PartyConfig, port: int) -> list[str]:
+    """Command line of a party's SuperNode; its own door opens on the loopback interface only."""
+    return [
+        sys.executable, "-P", str(Path(flower_launch.__file__)), "supernode",
+        "--superlink", config.address, "--root-certificates", str(config.ca),
+        "--auth-supernode-private-key", str(config.key),
+        "--host", "127.0.0.1", "--port", str(port),
+        "--node-config", f'permea-config="{config.path}"',
+    ]  # fmt: skip
+
+
+def prepare_party(config: PartyConfig) -> Party:
+    """Train privately when there is no model yet, and check that the model may join."""
+    if not config.model.exists():
+        if config.training is None:
+            raise FederationError(
+                f"{config.model} does not exist and {config.path.name} has no [train] table. Train "
+                "a private model and save it there, or say how to train one."
+            )
+        _train(config)
+    return config.party()
+
+
+def _train(config: PartyConfig) -> None:
+    """Train at home: rows never leave this function."""
+    from permea.compose import KAHMClassifier
+    from permea.storage import save
+
+    assert config.training is not None
+    with np.load(config.training.data, allow_pickle=False) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    classifier = KAHMClassifier(
+        privacy=config.training.privacy, allow_single_class=True, **config.training.options
+    )
+    save(classifier.fit(X, y), config.model)
+
+
+class PartyNode:
+    """The SuperNode of a party.
+
+    Parameters
+    ----------
+    config : path or PartyConfig
+        ``clinic-a.toml``.
+    """
+
+    def __init__(self, config: str | os.PathLike[str] | PartyConfig) -> None:
+        require_flower()
+        self.config = config if isinstance(config, PartyConfig) else PartyConfig.from_file(config)
+        self._node: Process | None = None
+
+    def start(self) -> Self:
+        """Check the model, then connect to the aggregator."""
+        prepare_party(self.config)
+        self._node = Process(
+            party_command(self.config, free_port()),
+            self.config.folder / f"{self.config.name}.log",
+            flower_environment(self.config.folder / "flower"),
+        )
+        return self
+
+    @property
+    def process(self) -> Process:
+        """The running node."""
+        if self._node is None:
+            raise DeploymentError(f"Party {self.config.name!r} was not started.")
+        return self._node
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End the node and everything it started."""
+        if self._node is not None:
+            self._node.stop(kill=kill)
+            self._node = None
+
+
+def run_party(config_path: str | os.PathLike[str]) -> int:
+    """Serve a party until it is told to stop; what ``permea party --config …`` does."""
+    node = PartyNode(config_path).start()
+    try:
+        _until_told(lambda: node.process.returncode is not None)
+        return node.process.returncode or 0
+    finally:
+        node.stop()
+
+
+def run_federation(
+    config_path: str | os.PathLike[str],
+    *,
+    queries: ArrayLike | None = None,
+    asker: str = "operator",
+    wait_for_parties: float = 600.0,
+    timeout: float = 3600.0,
+) -> JobResult | None:
+    """Run an aggregator; what ``permea federate --engine flower --config …`` does.
+
+    Parameters
+    ----------
+    config_path : path
+        ``federation.toml``.
+    queries : array-like of shape (m, p), optional
+        Answer these and end. Without queries, serve the queue until told to stop.
+    asker : str
+        Who asks, for the logs of the parties.
+    wait_for_parties : float
+        Seconds to wait for as many parties as the quorum needs before asking.
+    timeout : float
+        Seconds to wait for the answer.
+
+    Returns
+    -------
+    JobResult or None
+        The answer to ``queries``.
+    """
+    with Aggregator(config_path) as aggregator:
+        if queries is None:
+            _until_told(aggregator.is_stopping)
+            return None
+        needed = aggregator.config.settings.get("quorum") or len(aggregator.config.keys)
+        wait_until(
+            lambda: len(aggregator.control.online()) >= needed,
+            f"{needed} parties",
+            timeout=wait_for_parties,
+            check=aggregator.keep_alive,
+        )
+        return aggregator.ask(queries, asker=asker, timeout=timeout)
+
+
+def _until_told(done: Callable[[], bool]) -> None:
+    """Wait for a signal to end, or until there is nothing to wait for."""
+    told = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        told = True
+
+    inherited = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while not told and not done():
+            time.sleep(0.5)
+    finally:
+        for number, handler in inherited.items():
+            signal.signal(number, handler)
