@@ -74,7 +74,9 @@ def test_inference_in_the_eigenbasis_is_that_of_the_document():
     np.testing.assert_allclose(
         R @ model.weight_covariance_ @ R.T, R @ np.linalg.solve(Lambda, R.T), atol=1e-7
     )
-    np.testing.assert_allclose(model.free_energy_, energies, rtol=1e-6)
+    done = len(model.free_energy_)  # it ends early where a step changes nothing, to the last bit
+    assert done > 5
+    np.testing.assert_allclose(model.free_energy_, energies[:done], rtol=1e-6)
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
