@@ -31,8 +31,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from permea import KAHMClassifier, MomentClassifier, Privacy, audit
-from permea.fabricate import records as fabricate_records
+from permea import KAHMClassifier, MomentClassifier, Privacy, audit, fabricate_records
 
 ATTACKS = ("loss", "confidence", "entropy", "correctness")
 LARGE = 200  # columns from which on some peers take hours

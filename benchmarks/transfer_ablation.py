@@ -17,7 +17,7 @@ from transfer_documents import METHODS, make_source
 from transfer_mnist import split
 
 from permea import TransferClassifier
-from permea.transfer import centers, source2target
+from permea.transfer import learner
 from permea.transfer.alignment import principal_directions
 from permea.transfer.consensus import class_proportions, neighbourhood
 from permea.transfer.experts import DensityVoice, balanced, beliefs, calibrate, mean_densities
@@ -75,18 +75,18 @@ def start(task, learner, first):
 def steps_of(method, n_layers):
     """Dimension, share of inducing points and depth of each iteration."""
     if method == "source2target":
-        return [(n, source2target.SHARE, n_layers) for n in source2target.DIMENSIONS]
-    depths = [1] * (len(centers.DIMENSIONS) - 1) + [n_layers]
-    return list(zip(centers.DIMENSIONS, centers.SHARES, depths, strict=True))
+        return [(n, learner.SHARE, n_layers) for n in learner._SOURCE_DIMENSIONS]
+    depths = [1] * (len(learner._CENTRE_DIMENSIONS) - 1) + [n_layers]
+    return list(zip(learner._CENTRE_DIMENSIONS, learner.SHARES, depths, strict=True))
 
 
 def voices_of(method, task, target, labels):
     """The fitted method, from the target's classifier and the labels it was learned from."""
     if method == "source2target":
-        return source2target.MappingModel(target, task.source, None)
-    alignment, theirs = centers.centre_alignment(task)
-    ours = centers.class_centres(alignment.to_latent(task.rows), labels, task.n_classes)
-    return centers.CentersModel(target, task.source, alignment, ours, theirs)
+        return learner.MappingModel(target, task.source, None)
+    alignment, theirs = learner.centre_alignment(task)
+    ours = learner.class_centres(alignment.to_latent(task.rows), labels, task.n_classes)
+    return learner.CentersModel(target, task.source, alignment, ours, theirs)
 
 
 def distances(method, model, rows, change):
@@ -135,7 +135,7 @@ def follow(method, task, learner, n_layers, change):
     if method == "source2target":
         mapping = None
         if not alone:
-            mapping = source2target.learn_mapping(task.source, task.rows, labels)
+            mapping = learner.learn_mapping(task.source, task.rows, labels)
         return replace(model, mapping=mapping), path
     return voices_of(method, task, target, labels), path
 

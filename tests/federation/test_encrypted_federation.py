@@ -21,14 +21,8 @@ from permea.federation import (
     SchemaError,
 )
 from permea.federation.encryption import EncryptionError, get_scheme
-from permea.federation.encryption.queries import (
-    Asker,
-    EncryptedQuestion,
-    EncryptedQueue,
-    Terms,
-    load_keys,
-    save_keys,
-)
+from permea.federation.encryption.queries import Asker, EncryptedQuestion, Terms
+from permea.federation.service.client import EncryptedQueue, load_keys, save_keys
 from permea.federation.service.http import JobFailedError, Spool, serve
 
 X, Y = blobs(n_rows=40)
