@@ -21,7 +21,7 @@ from permea.transfer import learner
 from permea.transfer.alignment import principal_directions
 from permea.transfer.consensus import class_proportions, neighbourhood
 from permea.transfer.experts import DensityVoice, balanced, beliefs, calibrate, mean_densities
-from permea.transfer.learner import first_labels
+from permea.transfer.learner import first_labels, learn_mapping
 from permea.transfer.task import number_labels
 
 CHANGES = {
@@ -135,7 +135,7 @@ def follow(method, task, learner, n_layers, change):
     if method == "source2target":
         mapping = None
         if not alone:
-            mapping = learner.learn_mapping(task.source, task.rows, labels)
+            mapping = learn_mapping(task.source, task.rows, labels)
         return replace(model, mapping=mapping), path
     return voices_of(method, task, target, labels), path
 

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from permea import Privacy, release, trade_off
-from permea.report.plots import plot_leakage_levels, plot_recovery
+from permea.report.plots import plot_leakage_levels, plot_recovery, plot_trade_off
 
 X, y = load_digits(return_X_y=True)
 X = X / 16
@@ -28,7 +28,7 @@ study = trade_off(
     random_state=0,
 )
 print(study)
-figure = study.plot()
+figure = plot_trade_off(study)
 
 # %%
 # One image of the source at these levels, with its measures.

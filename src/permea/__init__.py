@@ -82,7 +82,7 @@ __all__ = [
 ]
 
 _ROOMS = ("audit", "federation", "information")
-_LATER = {"trade_off": "permea.information.study"}  # it stands on all of them, and on the report
+_LATER = {"trade_off": "permea.information.study"}  # it uses transfer and information
 
 
 def __getattr__(name: str) -> _Any:

@@ -15,6 +15,7 @@ from permea.report.plots import (
     plot_leakage_levels,
     plot_recovery,
     plot_subject_boxes,
+    plot_trade_off,
 )
 from permea.transfer.target import METHODS
 
@@ -118,7 +119,7 @@ def test_images_of_target_rows_by_both_sides(rows, method):
 
 
 def test_the_six_curves_are_drawn(study):
-    figure = study.plot()
+    figure = plot_trade_off(study)
     assert len(figure.axes) == 6
     points = sum(len(line.get_xdata()) for ax in figure.axes for line in ax.lines)
     assert points == 9 * len(EPSILONS)  # three panels with two curves, three with one

@@ -27,7 +27,6 @@ from permea.information.leakage import column_names, same_rows, table
 from permea.information.measures import MAX_SAMPLES, class_images, image_information
 from permea.models.bayes import BayesianMembershipMapping
 from permea.privacy import Privacy, release
-from permea.report.plots import plot_trade_off
 from permea.transfer import SourceModel, TransferClassifier
 
 Domain = tuple[float | tuple[float, ...], float | tuple[float, ...]]
@@ -103,6 +102,10 @@ class TradeOff:
     ----------
     points : tuple of TradeOffPoint
         One for each ε, in the order asked for.
+
+    See Also
+    --------
+    permea.report.plots.plot_trade_off : the six curves of 003 Fig. 4.
     """
 
     points: tuple[TradeOffPoint, ...]
@@ -133,10 +136,6 @@ class TradeOff:
         import pandas as pd
 
         return pd.DataFrame([point.figures() for point in self.points])
-
-    def plot(self) -> Any:
-        """Draw the six trade-off curves of 003 Fig. 4; gives a matplotlib figure."""
-        return plot_trade_off(self.to_frame())
 
     def __str__(self) -> str:
         lines = ["      ε  leakage  interpretability  transferability  accuracy  source  recovered"]

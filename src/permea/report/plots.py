@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from permea.information.study import TradeOff
+
 
 def pyplot() -> Any:
     """Give matplotlib.pyplot, or say how to get it."""
@@ -418,13 +420,13 @@ _CURVES = (  # the panels a to f of 003 Fig. 4
 )
 
 
-def plot_trade_off(frame: Any) -> "Figure":
+def plot_trade_off(result: "TradeOff") -> "Figure":
     """Draw the six trade-off curves between the three measures and accuracy (003 Fig. 4).
 
     Parameters
     ----------
-    frame : pandas.DataFrame
-        One row per ε, as ``TradeOff.to_frame`` gives it.
+    result : permea.information.study.TradeOff
+        What `permea.trade_off` returns.
 
     Returns
     -------
@@ -433,15 +435,15 @@ def plot_trade_off(frame: Any) -> "Figure":
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"epsilon": [0.1, 10], "privacy_leakage": [-50.0, 300.0],
-    ...     "interpretability": [-2.0, 5.0], "transferability": [-600.0, 400.0],
-    ...     "accuracy": [0.95, 0.99], "source_accuracy": [0.2, 0.99]})
-    >>> len(plot_trade_off(frame).axes)
+    >>> from permea import trade_off
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(n_class=2, return_X_y=True)
+    >>> result = trade_off(X[:60] / 16, y[:60], epsilons=[0.1, 10], models=False, random_state=0)
+    >>> len(plot_trade_off(result).axes)
     6
     """
     figure, axes = pyplot().subplots(2, 3, figsize=(11, 6.4), layout="constrained")
-    ordered = frame.sort_values("epsilon")
+    ordered = result.to_frame().sort_values("epsilon")
     for ax, letter, (across, up) in zip(axes.flat, "abcdef", _CURVES, strict=True):
         _curve(ax, ordered, across, up, "transfer" if up == "accuracy" else None)
         if up == "accuracy":
