@@ -1,19 +1,28 @@
 """What a classifier learns from: the rows as they are, or what came through the wall."""
 
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array, Indices, Mask
 from permea._parallel import batches, run_parallel
+from permea._validate import (
+    Accepted,
+    boolean,
+    has,
+    instance,
+    jobs,
+    one_of,
+    random_state,
+    validate_parameters,
+    whole,
+)
 from permea.compose.layers import (
     ConditionallyDeep,
     Wide,
@@ -230,22 +239,18 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
-        "n_layers": [Interval(Integral, 1, None, closed="left")],
-        "branch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "privacy": [Privacy, None],
-        "fabricate": [
-            "boolean",
-            Interval(Integral, 0, None, closed="left"),
-            StrOptions({"discrepancy", "original"}),
-        ],
-        "partition_on": [StrOptions({"noised", "original"})],
-        "ledger": [Ledger, None],
-        "dataset": [str, None],
-        "allow_single_class": ["boolean"],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
+    _parameters: ClassVar[Accepted] = {
+        "model": has("fit", "reconstruct", "distance") | None,
+        "n_layers": whole(1),
+        "branch_size": whole(1) | one_of("auto"),
+        "privacy": instance(Privacy) | None,
+        "fabricate": boolean | whole(0) | one_of("discrepancy", "original"),
+        "partition_on": one_of("noised", "original"),
+        "ledger": instance(Ledger) | None,
+        "dataset": instance(str) | None,
+        "allow_single_class": boolean,
+        "n_jobs": jobs,
+        "random_state": random_state,
     }
 
     def __init__(
@@ -294,7 +299,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ReconstructionClassifier
             This classifier, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         check_depth(self._first_layer(), self.n_layers)
         random = check_random_state(self.random_state)
         paid = None

@@ -1,25 +1,19 @@
 """The classifiers by name: one front for each model family."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from permea._arrays import Array
+from permea._validate import Accepted, accepted
 from permea.compose.classifier import ReconstructionClassifier
 from permea.fabricate.rows import Stop
 from permea.models.fuzzy import FuzzyAutoencoder, FuzzyExplanation, FuzzyRule
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.membership import MembershipAutoencoder
 from permea.privacy import Ledger, Privacy
-
-
-def _constraints(family: Any, *names: str) -> dict[str, Any]:
-    """Constraints of a front: the general ones without ``model``, and some of its family."""
-    general = dict(ReconstructionClassifier._parameter_constraints)
-    general.pop("model")
-    return {**general, **{name: family._parameter_constraints[name] for name in names}}
 
 
 class KAHMClassifier(ReconstructionClassifier):
@@ -78,9 +72,7 @@ class KAHMClassifier(ReconstructionClassifier):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = _constraints(
-        KernelAffineHullMachine, "n_components", "tol"
-    )
+    _parameters: ClassVar[Accepted] = accepted(KernelAffineHullMachine)
 
     def __init__(
         self,
@@ -175,9 +167,7 @@ class MembershipClassifier(ReconstructionClassifier):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = _constraints(
-        MembershipAutoencoder, "n_components", "max_inducing", "disturbance"
-    )
+    _parameters: ClassVar[Accepted] = accepted(MembershipAutoencoder)
 
     def __init__(
         self,
@@ -296,9 +286,7 @@ class FuzzyClassifier(ReconstructionClassifier):
     (0, 5)
     """
 
-    _parameter_constraints: dict[str, Any] = _constraints(
-        FuzzyAutoencoder, "n_components", "n_rules"
-    )
+    _parameters: ClassVar[Accepted] = accepted(FuzzyAutoencoder)
 
     def __init__(
         self,

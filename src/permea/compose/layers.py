@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import run_parallel
+from permea._validate import Accepted, has, jobs, random_state, validate_parameters, whole
 from permea.models.base import row_norms
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.partition import partition
@@ -104,9 +104,9 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
-        "n_layers": [Interval(Integral, 1, None, closed="left")],
+    _parameters: ClassVar[Accepted] = {
+        "model": has("fit", "reconstruct", "distance") | None,
+        "n_layers": whole(1),
     }
 
     def __init__(self, model: Any = None, *, n_layers: int = 5) -> None:
@@ -128,7 +128,7 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
         ConditionallyDeep
             This chain, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         model = KernelAffineHullMachine() if self.model is None else self.model
         check_depth(model, self.n_layers)
         Y = validate_data(self, Y, dtype=[np.float64, np.float32])
@@ -251,11 +251,11 @@ class Wide(BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
-        "branch_size": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
+    _parameters: ClassVar[Accepted] = {
+        "model": has("fit", "reconstruct", "distance") | None,
+        "branch_size": whole(1),
+        "n_jobs": jobs,
+        "random_state": random_state,
     }
 
     def __init__(
@@ -286,7 +286,7 @@ class Wide(BaseEstimator):  # type: ignore[misc]
         Wide
             This model, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         Y = validate_data(self, Y, dtype=[np.float64, np.float32])
         parts = self.split(Y)
         model = ConditionallyDeep() if self.model is None else self.model

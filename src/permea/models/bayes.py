@@ -8,18 +8,17 @@ log|det W|.
 """
 
 import math
-from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.special import digamma, gammaln
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import batches
+from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
 from permea.models.linear_algebra import jittered_cholesky
 from permea.models.mapping import (
     Mapping,
@@ -475,25 +474,21 @@ class BayesianMembershipMapping(RegressorMixin, BaseEstimator):  # type: ignore[
     (True, array([[0.1, 5.1]]))
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "max_inducing": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="right"),
-            None,
-        ],
-        "noise": [StrOptions({"shared", "per_output", "full"})],
-        "trend": [StrOptions({"none", "linear"})],
-        "inducing": [StrOptions({"kmeans", "pivots"})],
-        "standardize": ["boolean"],
-        "bandwidth": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "nu": [Interval(Real, 2, None, closed="neither")],
-        "kappa": [Interval(Real, 0, None, closed="neither")],
-        "prior_precision": [Interval(Real, 0, None, closed="neither")],
-        "prior_shape": [Interval(Real, 0, None, closed="neither")],
-        "prior_rate": [Interval(Real, 0, None, closed="neither")],
-        "far": [StrOptions({"widen", "plain"})],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    _parameters: ClassVar[Accepted] = {
+        "max_inducing": whole(1) | number(above=0, most=1) | None,
+        "noise": one_of("shared", "per_output", "full"),
+        "trend": one_of("none", "linear"),
+        "inducing": one_of("kmeans", "pivots"),
+        "standardize": boolean,
+        "bandwidth": number(above=0) | one_of("auto"),
+        "nu": number(above=2),
+        "kappa": number(above=0),
+        "prior_precision": number(above=0),
+        "prior_shape": number(above=0),
+        "prior_rate": number(above=0),
+        "far": one_of("widen", "plain"),
+        "tol": number(above=0),
+        "max_iter": whole(1),
     }
 
     def __init__(
@@ -544,7 +539,7 @@ class BayesianMembershipMapping(RegressorMixin, BaseEstimator):  # type: ignore[
         BayesianMembershipMapping
             This model, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )

@@ -14,17 +14,17 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
+from permea._validate import Accepted, number, validate_parameters, whole
 from permea.models.base import row_norms
 from permea.models.encoding import ShrunkWarning
 from permea.models.linear_algebra import RidgePath
@@ -314,14 +314,11 @@ def build_rules(
 
 _FLOATS = [np.float64, np.float32]
 
-_FUZZY_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_rules": [
-        Interval(Integral, 1, None, closed="left"),
-        Interval(Real, 0, 1, closed="right"),
-    ],
-    "max_layers": [Interval(Integral, 1, None, closed="left")],
-    "tol": [Interval(Real, 0, None, closed="neither")],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
+_FUZZY_PARAMETERS: Accepted = {
+    "n_rules": whole(1) | number(above=0, most=1),
+    "max_layers": whole(1),
+    "tol": number(above=0),
+    "max_iter": whole(1),
 }
 
 
@@ -386,7 +383,7 @@ class FuzzyModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     (20, 'rule')
     """
 
-    _parameter_constraints: dict[str, list[Any]] = _FUZZY_CONSTRAINTS
+    _parameters: ClassVar[Accepted] = _FUZZY_PARAMETERS
 
     def __init__(
         self,
@@ -416,7 +413,7 @@ class FuzzyModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         FuzzyModel
             This regressor, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
         Y = np.asarray(y, dtype=X.dtype)
         self._one_output = Y.ndim == 1
@@ -539,9 +536,9 @@ class FuzzyAutoencoder(BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        **_FUZZY_CONSTRAINTS,
+    _parameters: ClassVar[Accepted] = {
+        "n_components": whole(1),
+        **_FUZZY_PARAMETERS,
     }
 
     def __init__(
@@ -574,7 +571,7 @@ class FuzzyAutoencoder(BaseEstimator):  # type: ignore[misc]
         FuzzyAutoencoder
             This autoencoder, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         Y = validate_data(self, Y, dtype=_FLOATS)
         self.active_ = np.ptp(Y, axis=0) > 0
         self.constant_ = np.where(self.active_, Y.dtype.type(0), Y[0])

@@ -1,17 +1,16 @@
 """The Gaussian kernel on whitened codes, and its value far away from all data."""
 
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from scipy.linalg import eigvalsh, get_lapack_funcs
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array, Indices, Mask
+from permea._validate import Accepted, number, validate_parameters, whole
 from permea.models.base import row_norms
 from permea.models.encoding import Encoding, principal_encoding
 from permea.models.linear_algebra import product
@@ -466,9 +465,9 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
+    _parameters: ClassVar[Accepted] = {
+        "n_components": whole(1),
+        "tol": number(above=0),
     }
 
     layers_need_images = False  # every layer is learned from the same rows (004 eq. 51)
@@ -492,7 +491,7 @@ class KernelAffineHullMachine(BaseEstimator):  # type: ignore[misc]
         KernelAffineHullMachine
             This machine, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         Y = validate_data(self, Y, dtype=[np.float64, np.float32])
         return self._learn(Y, principal_encoding(Y, self.n_components))
 

@@ -17,18 +17,18 @@ one product of N × M matrices.
 
 import math
 import warnings
-from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import digamma
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
+from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
 from permea.models.base import row_norms
 from permea.models.encoding import Encoding, ShrunkWarning, principal_encoding
 from permea.models.linear_algebra import RidgePath, jittered_cholesky
@@ -303,19 +303,16 @@ def layered_distance(
 
 _FLOATS = [np.float64, np.float32]
 
-_LEARNING_CONSTRAINTS: dict[str, list[Any]] = {
-    "max_inducing": [
-        Interval(Integral, 1, None, closed="left"),
-        Interval(Real, 0, 1, closed="right"),
-    ],
-    "disturbance": [StrOptions({"precision", "gamma"})],
-    "inducing": [StrOptions({"kmeans", "pivots"})],
-    "standardize": ["boolean"],
-    "nu": [Interval(Real, 2, None, closed="neither")],
-    "kappa": [Interval(Real, 0, None, closed="neither")],
-    "input_variance": [Interval(Real, 0, None, closed="left")],
-    "tol": [Interval(Real, 0, None, closed="neither")],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
+_LEARNING_PARAMETERS: Accepted = {
+    "max_inducing": whole(1) | number(above=0, most=1),
+    "disturbance": one_of("precision", "gamma"),
+    "inducing": one_of("kmeans", "pivots"),
+    "standardize": boolean,
+    "nu": number(above=2),
+    "kappa": number(above=0),
+    "input_variance": number(least=0),
+    "tol": number(above=0),
+    "max_iter": whole(1),
 }
 
 
@@ -467,9 +464,9 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "bandwidth": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        **_LEARNING_CONSTRAINTS,
+    _parameters: ClassVar[Accepted] = {
+        "bandwidth": number(above=0) | one_of("auto"),
+        **_LEARNING_PARAMETERS,
     }
 
     def __init__(
@@ -512,7 +509,7 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
         MembershipMapping
             This regressor, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
         Y = np.asarray(y, dtype=X.dtype)
         self._one_output = Y.ndim == 1
@@ -625,9 +622,9 @@ class MembershipAutoencoder(_MappingParameters):
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        **_LEARNING_CONSTRAINTS,
+    _parameters: ClassVar[Accepted] = {
+        "n_components": whole(1),
+        **_LEARNING_PARAMETERS,
     }
 
     def __init__(
@@ -670,7 +667,7 @@ class MembershipAutoencoder(_MappingParameters):
         MembershipAutoencoder
             This autoencoder, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         Y = validate_data(self, Y, dtype=_FLOATS)
         encoding = principal_encoding(Y, self.n_components)
         return self._learn(Y, Y, encoding, largest_count(self.max_inducing, len(Y)))

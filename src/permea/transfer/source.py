@@ -7,8 +7,7 @@ and cov(v) is subtracted from each of its covariances. What is left describes ro
 """
 
 import math
-from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,12 +15,12 @@ from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array, Indices
 from permea._parallel import run_parallel
+from permea._validate import Accepted, instance, jobs, random_state, validate_parameters, whole
 from permea.compose import KAHMClassifier, ReconstructionClassifier
 from permea.compose.classifier import default_branch_size
 from permea.privacy import Certificate, Ledger, Privacy
@@ -393,14 +392,14 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (True, False)
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "privacy": [Privacy, None],
-        "classifier": [ReconstructionClassifier, None],
-        "moments_limit": [Interval(Integral, 0, None, closed="left")],
-        "ledger": [Ledger, None],
-        "dataset": [str, None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
+    _parameters: ClassVar[Accepted] = {
+        "privacy": instance(Privacy) | None,
+        "classifier": instance(ReconstructionClassifier) | None,
+        "moments_limit": whole(0),
+        "ledger": instance(Ledger) | None,
+        "dataset": instance(str) | None,
+        "n_jobs": jobs,
+        "random_state": random_state,
     }
 
     def __init__(
@@ -437,7 +436,7 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         SourceModel
             This artefact, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         paid = self._pay(X)
         rows, targets = self._read(X, y)
         classifier = self._unfitted(rows.shape[1])

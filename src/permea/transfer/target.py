@@ -1,18 +1,27 @@
 """The receiver's classifier: few labels of its own, a source artefact, and a method."""
 
-from numbers import Integral
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from permea._arrays import Array, Indices
 from permea._parallel import batches
+from permea._validate import (
+    Accepted,
+    has,
+    instance,
+    jobs,
+    one_of,
+    random_state,
+    validate_parameters,
+    whole,
+)
 from permea.models import KernelAffineHullMachine, MembershipAutoencoder
 from permea.transfer.alignment import Alignment, align
 from permea.transfer.consensus import fit_consensus
@@ -104,15 +113,15 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "method": [StrOptions(set(METHODS))],
-        "alignment": [StrOptions({"auto", "identity", "subspace"})],
-        "model": [HasMethods(["fit", "reconstruct", "distance"]), None],
-        "dimensions": ["array-like", None],
-        "n_layers": [Interval(Integral, 1, None, closed="left")],
-        "branch_size": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
+    _parameters: ClassVar[Accepted] = {
+        "method": one_of(*METHODS),
+        "alignment": one_of("auto", "identity", "subspace"),
+        "model": has("fit", "reconstruct", "distance") | None,
+        "dimensions": instance(Sequence, np.ndarray) | None,
+        "n_layers": whole(1),
+        "branch_size": whole(1),
+        "n_jobs": jobs,
+        "random_state": random_state,
     }
 
     def __init__(
@@ -165,7 +174,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         TransferClassifier
             This classifier, fitted.
         """
-        self._validate_params()
+        validate_parameters(self)
         if y is None:
             raise ValueError(
                 "TransferClassifier requires y to be passed, but the target y is None. Mark rows "
