@@ -5,7 +5,6 @@ cursor and repaint what was printed before; in a spreadsheet a cell that begins 
 a formula.
 """
 
-import html
 import json
 import re
 from typing import Any
@@ -75,17 +74,6 @@ def safe_json(values: Any, **options: Any) -> str:
     """
     text = json.dumps(values, **{"ensure_ascii": False, "allow_nan": False, **options})
     return "\n".join(_DANGEROUS.sub(_escape_json, line) for line in text.split("\n"))
-
-
-def safe_html(value: object) -> str:
-    """Make text harmless in HTML, between tags and in quoted attributes.
-
-    Examples
-    --------
-    >>> safe_html('<b title="x">')
-    '&lt;b title=&quot;x&quot;&gt;'
-    """
-    return html.escape(safe_text(value, lines=True), quote=True)
 
 
 def _escape(found: re.Match[str]) -> str:

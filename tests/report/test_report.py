@@ -253,11 +253,47 @@ def test_text_of_strangers_cannot_command_a_browser_or_a_terminal():
             accuracy=Accuracy(0.9, (0.8, 1.0), 10, {wicked: 0.5}),
             measures={wicked: (wicked, wicked)},
             reproduce=[wicked],
+            baseline=wicked,
+            computed_from_private_rows=[wicked],
+            charts=[
+                Chart(
+                    key="utility",
+                    title=wicked,
+                    caption=wicked,
+                    x_label=wicked,
+                    y_label=wicked,
+                    x=[1, 2],
+                    series=[Series(wicked, [0, 1])],
+                    reference=(wicked, 0.5),
+                )
+            ],
+            samples=Samples(
+                stages={wicked: {wicked: np.ones((1, 1))}},
+                original=np.ones((1, 1)),
+                columns=[wicked],
+            ),
         )
     )
     assert "<img src=x" not in page
     assert not set("\x1b\x9b\u202e") & set(page)
     assert "\\x1b[2J\\x9b\\u202e" in page
+
+
+def test_every_template_is_in_the_package_and_escapes():
+    from permea.report.page import _environment
+
+    environment = _environment()
+    assert {"report.html", "chart.html", "style.css"} <= set(environment.list_templates())
+    assert environment.from_string("{{ text }}").render(text="<b>") == "&lt;b&gt;"
+
+
+def test_without_jinja_the_message_says_what_to_install(monkeypatch):
+    from permea.report.page import _environment
+
+    _environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r"needs Jinja2.*permea\[cli\]"):
+        render(full_report())
 
 
 PROBE = """

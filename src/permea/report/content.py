@@ -1,4 +1,4 @@
-"""What a report holds: plain values, gathered elsewhere, drawn elsewhere."""
+"""What a report shows: plain values, and the functions that compute them from a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,6 @@ from permea._progress import progress
 from permea.audit import (
     AttackReport,
     EmpiricalEpsilon,
-    attack,
     auc,
     clopper_pearson,
     release_epsilon,
@@ -62,7 +61,7 @@ class Chart:
 class Samples:
     """The same rows at several stages, per ε: pictures when ``shape`` is given, else numbers."""
 
-    stages: dict[str, dict[str, Array]]  #: ε in words → stage ("noised", …) → rows
+    stages: dict[str, dict[str, Array]]  #: ε as text → stage ("noised", …) → rows
     original: Array
     columns: Sequence[str] = ()
     shape: tuple[int, int] | None = None
@@ -72,7 +71,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Share of right answers on rows that were not trained on, with a 95 % interval."""
+    """Share of correct predictions on rows not used for training, with a 95 % interval."""
 
     value: float
     interval: tuple[float, float]
@@ -93,11 +92,11 @@ class Report:
     certificates : dict
         Name → certificate; one per party of a federation. Empty when nothing is promised.
     accuracy : Accuracy or None
-        On rows that were not trained on.
+        On rows that were not used for training.
     attacks : dict or None
         `permea.audit.AttackReport.to_dict`.
     baseline : str
-        What the same model reaches without privacy, in words.
+        What the same model achieves without privacy, as a sentence.
     charts : sequence of Chart
         In the order they are shown.
     samples : Samples or None
@@ -124,13 +123,19 @@ class Report:
 
     @property
     def is_private(self) -> bool:
-        """Whether every certificate promises something, and there is one.
+        """Whether there are certificates, and every one of them promises something.
 
-        Whether that may be believed is another question: see `is_verified` and `status`.
+        Whether the promise is verified is a different question: see `is_verified` and `status`.
         """
         return bool(self.certificates) and all(
             certificate.is_private for certificate in self.certificates.values()
         )
+
+    @property
+    def reasons_not_private(self) -> list[str]:
+        """Why the certificates promise nothing, over all of them."""
+        found = {text for one in self.certificates.values() for text in one.reasons_not_private}
+        return sorted(found)
 
     @property
     def is_verified(self) -> bool:
@@ -158,7 +163,15 @@ class Report:
         applied = [one for one in (self.attacks or {}).get("attacks", []) if not one["note"]]
         return max(applied, key=lambda one: one["auc"], default=None)
 
+    def charts_of(self, section: str) -> list[Chart]:
+        """Charts of one section, found by how their keys start; "" for those of no section."""
+        named = ("roc", "utility", "distances")
+        if section:
+            return [chart for chart in self.charts if chart.key.startswith(section)]
+        return [chart for chart in self.charts if not chart.key.startswith(named)]
 
+
+#: attacks that need no shadow models: seconds, not minutes
 METRIC_ATTACKS = ("correctness", "loss", "confidence", "entropy", "modified_entropy", "distance")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _ROC_POINTS = 60
@@ -181,18 +194,11 @@ def accuracy_of(model: Any, X: ArrayLike, y: ArrayLike) -> Accuracy:
     return Accuracy(float(right.mean()), interval, len(right), per_class)
 
 
-def metric_attacks(
-    model: Any, members: tuple[ArrayLike, ArrayLike], outside: tuple[ArrayLike, ArrayLike]
-) -> AttackReport:
-    """The attacks that need no shadow models: seconds, not minutes."""
-    return attack(model, *members, *outside, kinds=METRIC_ATTACKS)
-
-
 def measured_claim(privacy: Privacy, n_columns: int, canaries: int = 20000) -> EmpiricalEpsilon:
-    """What the mechanism of a promise leaks at least, found on made-up rows.
+    """Lower bound on what the mechanism of a promise leaks, measured on synthetic rows.
 
-    Rows at the ends of the declared domain go through the same wall and their coins are guessed.
-    No private row is touched. A bound above the promise would refute it.
+    Rows at the two ends of the declared domain are released, and an attack guesses which end each
+    of them was. No private row is read. A bound above the promise would refute it.
     """
     width = 1 if privacy.unit == "entry" else n_columns
     low, high = float(privacy.lows(n_columns)[0]), float(privacy.highs(n_columns)[0])
@@ -223,11 +229,11 @@ def roc_chart(
     series.append(Series("guessing", rates.tolist(), dashed=True))
     return Chart(
         key="roc",
-        title="Members found against false alarms",
-        caption="What share of the training rows an attack finds (up) at a given share of false "
-        "alarms (along). Curves far above guessing at the left are dangerous.",
+        title="Training rows found against false alarms",
+        caption="What share of the training rows an attack finds (vertical) at a given share of "
+        "false alarms (horizontal). A curve far above guessing at the left is dangerous.",
         x_label="false alarms",
-        y_label="members found",
+        y_label="training rows found",
         x=rates.tolist(),
         series=series,
         kind="step",
@@ -237,7 +243,7 @@ def roc_chart(
 
 
 def distance_auc(model: Any, X_member: ArrayLike, X_outside: ArrayLike) -> float:
-    """How well the smallest distance tells members from others; 0.5 is guessing."""
+    """How well the smallest distance separates training rows from others; 0.5 is guessing."""
     near = [-np.asarray(model.distances(X)).min(axis=1) for X in (X_member, X_outside)]
     return auc(*near)
 
@@ -254,14 +260,14 @@ def distance_chart(
     return Chart(
         key=key,
         title=title,
-        caption="How far rows are from the nearest class. If members are nearer than others, the "
-        f"distance gives them away: it tells them apart with an AUC of {member_auc:.2f}.",
+        caption="How far rows are from the nearest class. If training rows are nearer than others, "
+        f"the distance reveals them: it separates the two with an AUC of {member_auc:.2f}.",
         x_label="smallest distance",
         y_label="share of rows",
         x=((edges[1:] + edges[:-1]) / 2).tolist(),
         series=[
-            Series("trained on", heights[0].tolist()),
-            Series("not trained on", heights[1].tolist()),
+            Series("used for training", heights[0].tolist()),
+            Series("not used for training", heights[1].tolist()),
         ],
         kind="histogram",
     )
@@ -293,8 +299,8 @@ def utility_chart(
     return Chart(
         key="utility",
         title="Accuracy and attack over ε",
-        caption=f"Each point is a model of its own. Along: ε per {privacy.unit}; more privacy is "
-        "to the left. The dashed upright line is the model of this report.",
+        caption=f"Each point is a separate model. Horizontal: ε per {privacy.unit}; more privacy "
+        "is to the left. The dashed vertical line is the model of this report.",
         x_label=f"ε per {privacy.unit}",
         y_label="share, AUC",
         x=values,

@@ -1,4 +1,4 @@
-"""Pictures of models and of the wall, as functions a user calls.
+"""Figures of models, of noise and of results, as functions that a user calls.
 
 Each takes an optional matplotlib ``ax`` (or makes a figure of its own) and returns what it drew on.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def pyplot() -> Any:
-    """Give matplotlib.pyplot, or say how to get it."""
+    """Import matplotlib.pyplot, or say how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as reason:
@@ -33,6 +33,11 @@ def pyplot() -> Any:
             "Pictures need matplotlib. Install it with: pip install 'permea[plot]'"
         ) from reason
     return plt
+
+
+def _axes(ax: "Axes | None", width: float, height: float) -> Any:
+    """The axes that the caller gave, or those of a new figure."""
+    return pyplot().subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
 
 
 def plot_image(model: Any, Y: ArrayLike, *, ax: "Axes | None" = None, resolution: int = 120) -> Any:
@@ -54,7 +59,7 @@ def plot_image(model: Any, Y: ArrayLike, *, ax: "Axes | None" = None, resolution
     matplotlib Axes
     """
     Y = _two_columns(Y)
-    ax = pyplot().subplots(figsize=(5, 4))[1] if ax is None else ax
+    ax = _axes(ax, 5, 4)
     points, _, _ = _grid(Y, resolution)
     image = model.reconstruct(points)
     ax.scatter(
@@ -93,7 +98,7 @@ def plot_decision_regions(
     matplotlib Axes
     """
     X = _two_columns(X)
-    ax = pyplot().subplots(figsize=(5.5, 4.2))[1] if ax is None else ax
+    ax = _axes(ax, 5.5, 4.2)
     points, across, up = _grid(X, resolution)
     distances = clf.distances(points)
     field = distances.min(axis=1).reshape(across.shape)
@@ -298,18 +303,6 @@ def _show(ax: "Axes", picture: Array, shape: tuple[int, int] | None) -> None:
     ax.set_yticks([])
 
 
-def _pyplot() -> Any:
-    """Import matplotlib only when a picture is asked for."""
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib, which is not installed. Install it with the extra "
-            "permea[plot]."
-        ) from error
-    return pyplot
-
-
 def plot_abstraction(
     point: Array,
     images: Sequence[Array],
@@ -337,7 +330,6 @@ def plot_abstraction(
     -------
     matplotlib.figure.Figure
     """
-    pyplot = _pyplot()
     rows = [np.asarray(point), *(np.asarray(image) for image in images)]
     if any(row.shape != (shape[0] * shape[1],) for row in rows):
         raise ValueError(
@@ -347,7 +339,7 @@ def plot_abstraction(
     names = ["input", *(titles or [f"image {k + 1}" for k in range(len(images))])]
     if len(names) != len(rows):
         raise ValueError(f"Got {len(names) - 1} titles for {len(images)} images.")
-    figure, axes = pyplot.subplots(1, len(rows), figsize=(1.1 * len(rows), 1.6), squeeze=False)
+    figure, axes = pyplot().subplots(1, len(rows), figsize=(1.1 * len(rows), 1.6), squeeze=False)
     low, high = float(rows[0].min()), float(rows[0].max())
     for axis, row, name in zip(axes[0], rows, names, strict=True):
         axis.imshow(row.reshape(shape), cmap="gray_r", vmin=low, vmax=high)
@@ -385,13 +377,12 @@ def plot_membership_function(
     -------
     matplotlib.figure.Figure
     """
-    pyplot = _pyplot()
     x = np.sqrt(weight) * np.asarray(inputs, dtype=float)[:, None]
     K = scale * gaussian_kernel(x, x)
     side = np.linspace(-extent, extent, n_points)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     pictures = [log_membership(grid, K, nu).reshape(n_points, n_points) for nu in nus]
-    figure, axes = pyplot.subplots(1, len(pictures), figsize=(3.4 * len(nus), 3), squeeze=False)
+    figure, axes = pyplot().subplots(1, len(pictures), figsize=(3.4 * len(nus), 3), squeeze=False)
     box = (-extent, extent, -extent, extent)
     for axis, picture, nu in zip(axes[0], pictures, nus, strict=True):
         shown = axis.imshow(picture, origin="lower", extent=box)
@@ -491,7 +482,7 @@ def plot_estimates(
     -------
     matplotlib Axes
     """
-    ax = pyplot().subplots(figsize=(5.5, 4), layout="constrained")[1] if ax is None else ax
+    ax = _axes(ax, 5.5, 4)
     ax.plot(level, theory, color="black", label="theory")
     wide = None if error is None else 1.96 * np.asarray(error)
     ax.errorbar(level, estimated, yerr=wide, marker="o", linestyle="none", capsize=3,
@@ -563,11 +554,7 @@ def plot_subject_boxes(
     """
     if not accuracies:
         raise ValueError("Give the accuracies of at least one method.")
-    ax = (
-        pyplot().subplots(figsize=(1.6 + 1.5 * len(accuracies), 4), layout="constrained")[1]
-        if ax is None
-        else ax
-    )
+    ax = _axes(ax, 1.6 + 1.5 * len(accuracies), 4)
     columns = [np.asarray(values, dtype=float) for values in accuracies.values()]
     columns = [values[~np.isnan(values)] for values in columns]
     ax.boxplot(columns)
@@ -597,7 +584,7 @@ def plot_explanation(explanation: Explanation, *, ax: "Axes | None" = None) -> A
     """
     estimates = explanation.estimates
     height = 1 + 0.4 * len(estimates)
-    ax = pyplot().subplots(figsize=(6, height), layout="constrained")[1] if ax is None else ax
+    ax = _axes(ax, 6, height)
     spread = np.array([estimate.spread or 1.0 for estimate in estimates])
     gap = np.array([estimate.value - estimate.usual for estimate in estimates]) / spread
     bars = np.array([estimate.std for estimate in estimates]) / spread
@@ -631,7 +618,7 @@ def plot_recovery(report: AdversaryReport, *, most: int = 20, ax: "Axes | None" 
     shares = np.clip(report.recovered[order], 0, 1)
     low, high = np.clip(report.interval[order], 0, 1).T
     height = 1 + 0.35 * len(order)
-    ax = pyplot().subplots(figsize=(6, height), layout="constrained")[1] if ax is None else ax
+    ax = _axes(ax, 6, height)
     places = np.arange(len(order))[::-1]
     ax.barh(places, shares, color="tab:blue", alpha=0.7)
     ax.errorbar(shares, places, xerr=[np.maximum(shares - low, 0), np.maximum(high - shares, 0)],
@@ -658,7 +645,7 @@ def plot_history(clf: Any, *, ax: "Axes | None" = None) -> Any:
         ``fit`` was told the truth.
     """
     history = clf.history_
-    ax = pyplot().subplots(figsize=(6, 4))[1] if ax is None else ax
+    ax = _axes(ax, 6, 4)
     places = np.arange(len(history))
     ax.bar(places, [step.changed for step in history], color="tab:gray", alpha=0.5)
     ax.set_xticks(places, [step.step.replace(", ", "\n") for step in history], fontsize="small")

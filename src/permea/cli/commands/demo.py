@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from permea._progress import progress
 from permea._version import __version__
-from permea.audit import AttackReport, guarantee_rows
+from permea.audit import AttackReport, attack, guarantee_rows
 from permea.cli.app import START, command
 from permea.cli.console import Console
 from permea.cli.tables import check_output, write_whole
@@ -63,7 +63,7 @@ def demo(
         private = train_federation(setting.owners, privacy)
         plain = train_federation(setting.owners, None)
         console.say("attacking: can the model tell who was in the training data?")
-        found = content.metric_attacks(private, setting.members, setting.outside)
+        found = attack(private, *setting.members, *setting.outside, kinds=content.METRIC_ATTACKS)
         console.say("measuring privacy against usefulness")
         report = _report(setting, privacy, private, plain, found)
     write_whole(output, lambda beside: write_html(report, beside))
