@@ -1,4 +1,4 @@
-"""A forger's workshop: takes model files apart, changes anything, and puts checksums right again.
+"""Take model files apart, change anything, and make the checksums fit again.
 
 It is written from the description of the format and shares no code with the library, but for
 Certificate and signing keys where a test wants real ones.
@@ -46,7 +46,7 @@ class Forge:
     def copy(self):
         return copy.deepcopy(self)
 
-    def right_sums(self):
+    def fix_checksums(self):
         """Write checksums of the tensors and of the object tree that fit, as anybody can."""
         self.manifest["model"] = sha256(json.dumps(self.model).encode())
         self.manifest["tensors"] = {
@@ -55,12 +55,12 @@ class Forge:
         }
         return self
 
-    def right_attestations(self, key=None):
+    def bind_certificates(self, key=None):
         """Bind the certificates to what is in the file now; sign them with a key of one's own."""
-        self.right_sums()
+        self.fix_checksums()
         content = {"tensors": self.manifest["tensors"], "model": self.manifest["model"]}
         weights = sha256(canonical(content))
-        for number, entry in enumerate(self.manifest["attestations"]):
+        for number, entry in enumerate(self.manifest["certificates"]):
             values = {"certificate": entry["certificate"], "number": number, "weights": weights}
             message = canonical(values)
             entry["sha256"] = sha256(message)
@@ -277,7 +277,7 @@ class Mutator:
 
     def edited_certificate(self, forged):
         """A better promise, another model's, or something that is none."""
-        entries = forged.manifest["attestations"]
+        entries = forged.manifest["certificates"]
         if not entries:
             return
         entry = self.pick(entries)
@@ -288,7 +288,7 @@ class Mutator:
             case "epsilon":
                 certificate["privacy"]["epsilon"] = certificate["record_epsilon"] = 0.01
             case "graft":
-                others = self.other.manifest["attestations"]
+                others = self.other.manifest["certificates"]
                 entry.update(copy.deepcopy(self.pick(others)) if others else {})
             case "odd":
                 path = self.pick(p for p in nodes(certificate) if p)
@@ -313,7 +313,7 @@ class Mutator:
 
     def edited_manifest(self, forged):
         """Other entries of the manifest itself."""
-        path = self.pick([("schema",), ("permea",), ("tensors",), ("attestations",), ("model",),
+        path = self.pick([("schema",), ("permea",), ("tensors",), ("certificates",), ("model",),
                           ("tensors", self.pick(forged.tensors))])  # fmt: skip
         parent = lookup(forged.manifest, path[:-1])
         if self.random.random() < 0.3:
@@ -321,16 +321,16 @@ class Mutator:
         else:
             parent[path[-1]] = copy.deepcopy(self.pick(ODD_VALUES))
 
-    def edited(self, *, attested):
-        """One to three changes of meaning, with checksums that fit; perhaps attestations too."""
+    def edited(self, *, rebound):
+        """One to three changes of meaning, with checksums that fit; perhaps certificates bound to them."""
         forged = self.original.copy()
         edits = [self.edited_tree, self.edited_tree, self.edited_tensor, self.edited_certificate]
         for _ in range(int(self.random.integers(1, 4))):
             with suppress(TypeError, ValueError, KeyError, OverflowError):  # nothing left to edit
                 self.pick(edits)(forged)
-        forged.right_sums()
-        if attested:
-            forged.right_attestations()
+        forged.fix_checksums()
+        if rebound:
+            forged.bind_certificates()
         elif self.random.random() < 0.1:
             self.edited_manifest(forged)
         return forged.to_bytes()

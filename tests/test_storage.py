@@ -51,7 +51,7 @@ from permea.models.features import (
     SideBySide,
 )
 from permea.privacy.signing import SigningKey, TrustedKeys
-from permea.storage import StorageError, read_manifest
+from permea.storage import StorageError
 from permea.storage.classes import ROOTS, STORABLE
 from permea.transfer.experts import Chorus, ClassifierVoice
 
@@ -313,7 +313,7 @@ def test_raw_rows_are_refused_until_words_allow_them(data, tmp_path):
         save(plain, tmp_path / "model.permea")
     assert not list(tmp_path.iterdir())
     path = save(plain, tmp_path / "model.permea", private_rows="include")
-    assert read_manifest(path)["holds_private_rows"] is True
+    assert load(path).holds_private_rows_ is True
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(StorageError, match="include"):
         save(plain, tmp_path / "model.permea", private_rows="yes")
@@ -340,12 +340,13 @@ def test_a_fitted_model_given_as_a_parameter_leaves_its_rows_behind(data, tmp_pa
     assert not hasattr(load(path).model, "coefficients_")
 
 
-def test_the_manifest_tells_the_certificate_without_building_the_model(path):
-    manifest = read_manifest(path)
-    assert manifest["certificate"]["privacy"]["epsilon"] == 4
-    assert manifest["permea"] == permea.__version__
-    assert manifest["class"] == "KAHMClassifier"
-    assert manifest["signer"] is None
+def test_other_readers_find_the_certificate_without_building_the_model(path):
+    file = Forge(path.read_bytes())
+    (entry,) = file.manifest["certificates"]
+    assert entry["certificate"]["privacy"]["epsilon"] == 4
+    assert entry["signature"] is None
+    assert file.manifest["permea"] == permea.__version__
+    assert file.model["class"] == "KAHMClassifier"
 
 
 def test_no_private_row_can_be_found_in_the_file(data, path):
@@ -462,8 +463,6 @@ def test_folders_pipes_and_devices_are_no_models(tmp_path):
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero", "/dev/null"):
         with pytest.raises(StorageError, match="not a file"):
             load(path)
-        with pytest.raises(StorageError, match="not a file"):
-            read_manifest(path)
 
 
 def test_a_link_to_a_model_can_be_read(path, tmp_path):
@@ -554,7 +553,7 @@ def test_a_file_cannot_name_what_is_called(path, tmp_path):
         for word in (name, name.split(":")[1]):
             forged.model = {"class": word, "folder": arguments[0]}
             with pytest.raises(StorageError, match="listed class"):
-                load(forged.right_attestations().write(tmp_path / "new.permea"))
+                load(forged.bind_certificates().write(tmp_path / "new.permea"))
         (tmp_path / "new.permea").unlink()
     assert set(tmp_path.iterdir()) == before
 
@@ -581,7 +580,7 @@ def test_weights_that_are_no_numbers_are_refused(path, value):
     forged = Forge(path.read_bytes())
     forged.tensors[machine(forged)["coefficients_"]["array"]][0, 0] = value
     with pytest.raises(StorageError, match="coefficients_: NaN, infinity or absurdly large"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 @pytest.mark.parametrize(
@@ -605,7 +604,7 @@ def test_a_field_that_is_not_as_declared_is_refused(path, field, value):
     forged = Forge(path.read_bytes())
     machine(forged)[field] = value
     with pytest.raises(StorageError, match="is not a model of this version"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 def test_sizes_that_do_not_fit_each_other_are_refused(path):
@@ -613,21 +612,21 @@ def test_sizes_that_do_not_fit_each_other_are_refused(path):
     name = machine(forged)["denominators_"]["array"]
     forged.tensors[name] = forged.tensors[name][:-1].copy()
     with pytest.raises(StorageError, match="denominators_: its size N"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 def test_a_missing_field_is_refused(path):
     forged = Forge(path.read_bytes())
     del machine(forged)["codes_"]
     with pytest.raises(StorageError, match="lacks"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 def test_numbers_that_nobody_uses_are_refused(path):
     forged = Forge(path.read_bytes())
     forged.tensors["t999"] = np.zeros(3)
     with pytest.raises(StorageError, match="no part of the model uses"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 def test_nesting_has_an_end(path):
@@ -637,7 +636,7 @@ def test_nesting_has_an_end(path):
         template = {"class": "ConditionallyDeep", "model": template, "n_layers": 1}
     forged.model["model"] = template
     with pytest.raises(StorageError, match="too deeply"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 # ---- certificates --------------------------------------------------------------------------------
@@ -658,21 +657,20 @@ def test_a_certificate_from_a_file_is_a_claim_until_a_trusted_key_signed_it(mode
     assert load(signed).certificate_.status == "unverified claim"
     again = load(signed, trusted=TRUSTED).certificate_
     assert (again.status, again.signer) == ("PRIVATE", "clinic")
-    assert read_manifest(signed, trusted=TRUSTED)["signer"] == "clinic"
 
 
 def test_an_edited_certificate_on_a_model_that_is_not_private_is_no_promise(path, data, tmp_path):
     plain = KAHMClassifier(n_components=3, n_layers=2).fit(*data)
     target = save(plain, tmp_path / "plain.permea", private_rows="include")
     forged = Forge(target.read_bytes())
-    forged.manifest["attestations"] = Forge(path.read_bytes()).manifest["attestations"]
-    forged.manifest["attestations"][0]["certificate"]["privacy"]["epsilon"] = 0.01
+    forged.manifest["certificates"] = Forge(path.read_bytes()).manifest["certificates"]
+    forged.manifest["certificates"][0]["certificate"]["privacy"]["epsilon"] = 0.01
     forged.model["certificate_"] = {"certificate": 0}
     forged.model["holds_private_rows_"] = False
     with pytest.raises(StorageError, match="does not belong to these weights"):
-        load(forged.right_sums().write(target))
+        load(forged.fix_checksums().write(target))
     for key in (None, STRANGER):
-        again = load(forged.right_attestations(key).write(target), trusted=TRUSTED)
+        again = load(forged.bind_certificates(key).write(target), trusted=TRUSTED)
         assert again.certificate_.privacy.epsilon == 0.01
         assert again.certificate_.status == "unverified claim"
         assert "PRIVATE" not in str(again.certificate_)
@@ -681,19 +679,19 @@ def test_an_edited_certificate_on_a_model_that_is_not_private_is_no_promise(path
 def test_a_signed_certificate_does_not_move_to_other_weights(signed, data, tmp_path):
     other = KAHMClassifier(n_components=3, n_layers=2, privacy=PRIVACY).fit(*data)
     target = Forge(save(other, tmp_path / "other.permea").read_bytes())
-    target.manifest["attestations"] = Forge(signed.read_bytes()).manifest["attestations"]
+    target.manifest["certificates"] = Forge(signed.read_bytes()).manifest["certificates"]
     with pytest.raises(StorageError, match="does not belong to these weights"):
-        load(target.right_sums().write(tmp_path / "other.permea"), trusted=TRUSTED)
+        load(target.fix_checksums().write(tmp_path / "other.permea"), trusted=TRUSTED)
 
 
 def test_signed_weights_cannot_change(signed):
     forged = Forge(signed.read_bytes())
     forged.tensors[machine(forged)["coefficients_"]["array"]][0, 0] += 1
     with pytest.raises(StorageError, match="does not belong to these weights"):
-        load(forged.right_sums().write(signed), trusted=TRUSTED)
-    entry = forged.manifest["attestations"][0]
+        load(forged.fix_checksums().write(signed), trusted=TRUSTED)
+    entry = forged.manifest["certificates"][0]
     signature = entry["signature"]
-    forged.right_attestations()
+    forged.bind_certificates()
     entry["signature"] = signature
     with pytest.raises(StorageError, match="altered after signing"):
         load(forged.write(signed), trusted=TRUSTED)
@@ -705,15 +703,15 @@ def test_signed_parameters_cannot_change(signed):
     forged = Forge(signed.read_bytes())
     forged.model["holds_private_rows_"] = True
     with pytest.raises(StorageError, match="does not belong to these weights"):
-        load(forged.right_sums().write(signed), trusted=TRUSTED)
+        load(forged.fix_checksums().write(signed), trusted=TRUSTED)
 
 
-def test_a_key_of_ones_own_vouches_for_nothing(signed):
+def test_a_signature_of_an_untrusted_key_verifies_nothing(signed):
     forged = Forge(signed.read_bytes())
-    forged.manifest["attestations"][0]["certificate"]["privacy"]["epsilon"] = 0.01
-    forged.right_attestations(STRANGER)
+    forged.manifest["certificates"][0]["certificate"]["privacy"]["epsilon"] = 0.01
+    forged.bind_certificates(STRANGER)
     assert load(forged.write(signed), trusted=TRUSTED).certificate_.signer is None
-    entry = forged.manifest["attestations"][0]
+    entry = forged.manifest["certificates"][0]
     entry["signature"]["key"] = KEY.sign(b"anything").to_dict()["key"]
     with pytest.raises(StorageError, match="altered after signing"):
         load(forged.write(signed), trusted=TRUSTED)
@@ -726,9 +724,9 @@ def test_certificates_of_one_model_do_not_change_places(tmp_path):
     assert again.certificate_.signer == again.classifier_.certificate_.signer == "clinic"
     assert again.certificate_.privacy.domain != again.classifier_.certificate_.privacy.domain
     forged = Forge(path.read_bytes())
-    forged.manifest["attestations"].reverse()
+    forged.manifest["certificates"].reverse()
     with pytest.raises(StorageError, match="does not belong to these weights"):
-        load(forged.right_sums().write(path), trusted=TRUSTED)
+        load(forged.fix_checksums().write(path), trusted=TRUSTED)
 
 
 @pytest.mark.parametrize(
@@ -743,17 +741,17 @@ def test_certificates_of_one_model_do_not_change_places(tmp_path):
 )  # fmt: skip
 def test_certificates_have_the_entries_they_should(path, name, value):
     forged = Forge(path.read_bytes())
-    forged.manifest["attestations"][0]["certificate"][name] = value
+    forged.manifest["certificates"][0]["certificate"][name] = value
     with pytest.raises(StorageError, match="certificate cannot be read"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 def test_a_model_that_says_it_holds_no_rows_must_promise_something(path):
     forged = Forge(path.read_bytes())
-    forged.manifest["attestations"] = []
+    forged.manifest["certificates"] = []
     forged.model["certificate_"] = None
     with pytest.raises(StorageError, match="no certificate"):
-        load(forged.right_attestations().write(path))
+        load(forged.bind_certificates().write(path))
 
 
 def test_nothing_to_sign_is_an_error(data, tmp_path):

@@ -104,7 +104,7 @@ def opened(content, path):
         return None
 
 
-def check_loaded(model, kind, expected, *, attested):
+def check_loaded(model, kind, expected, *, rebound):
     assert type(model) is kind
     certificate = getattr(model, "certificate_", None)
     given = answer(model)
@@ -113,7 +113,7 @@ def check_loaded(model, kind, expected, *, attested):
         assert certificate.signer == "clinic"
         assert certificate.is_verified
         assert same, "a verified model gives another answer"
-    if not attested:
+    if not rebound:
         assert same, "an altered file gives another answer"
 
 
@@ -127,17 +127,17 @@ def test_mutated_files_are_refused_or_marked(name, folder, memory):
     for number in range(SHARES[name]):
         match number % 10:
             case 0 | 1:
-                mutated, attested = mutator.damaged(), False
+                mutated, rebound = mutator.damaged(), False
             case 2:
-                mutated, attested = mutator.odd_header(), False
+                mutated, rebound = mutator.odd_header(), False
             case 3 | 4 | 5:
-                mutated, attested = mutator.edited(attested=False), False
+                mutated, rebound = mutator.edited(rebound=False), False
             case _:
-                mutated, attested = mutator.edited(attested=True), True
+                mutated, rebound = mutator.edited(rebound=True), True
         model = opened(mutated, path)
         if model is not None:
-            check_loaded(model, kind, expected, attested=attested or kind in UNPROMISED)
-            loaded["forged" if attested else "as saved"] += 1
+            check_loaded(model, kind, expected, rebound=rebound or kind in UNPROMISED)
+            loaded["forged" if rebound else "as saved"] += 1
     assert loaded["forged"] > 0  # the forger is good enough to get past the checks
     assert memory() < 64e6
 
@@ -177,7 +177,7 @@ def manifest(text, model=""):
 
 def tree(text):
     """A file that is right but for what its object tree says."""
-    values = {"schema": 2, "permea": "", "tensors": {}, "attestations": []}
+    values = {"schema": 2, "permea": "", "tensors": {}, "certificates": []}
     return manifest(json.dumps({**values, "model": sha256(text.encode())}), text)
 
 
@@ -191,8 +191,8 @@ def repeated(item, count):
 
 def certificate_says(content, steps):
     forged = Forge(content)
-    forged.manifest["attestations"][0]["certificate"]["steps"] = steps
-    return forged.right_attestations().to_bytes()
+    forged.manifest["certificates"][0]["certificate"]["steps"] = steps
+    return forged.bind_certificates().to_bytes()
 
 
 def classes(content, codes, tag):
@@ -200,7 +200,7 @@ def classes(content, codes, tag):
     name = next(iter(forged.model["classes_"].values()))
     forged.model["classes_"] = {tag: name}
     forged.tensors[name] = codes
-    return forged.right_attestations().to_bytes()
+    return forged.bind_certificates().to_bytes()
 
 
 PARTS, ITEMS = MOST_CONTAINERS - 20, MOST_ITEMS - 20

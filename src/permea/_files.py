@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 _UMASK_LOCK = threading.Lock()
 
@@ -67,6 +68,30 @@ def write_atomically(
         raise
     _sync_folder(path.absolute().parent)
     return path
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, without waiting for a pipe or touching a device.
+
+    Raises
+    ------
+    OSError
+        When there is no such file, when it cannot be read, or when it is something else.
+
+    Examples
+    --------
+    >>> open_regular(os.devnull)
+    Traceback (most recent call last):
+        ...
+    OSError: is not a file. Check the path.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    if Path(path).is_file():
+        file = open(os.open(path, flags), "rb", buffering=0)  # noqa: SIM115
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # not replaced between the two calls
+            return file
+        file.close()
+    raise OSError("is not a file. Check the path.")
 
 
 def _mode_for(path: Path, private: bool) -> int:

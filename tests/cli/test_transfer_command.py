@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import permea
-from permea.storage import read_manifest
+from permea.storage import load
 
 PRIVATE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "entry", "--domain", 0, 1)
 COLUMNS = ["height", "weight", "smoker", "score"]
@@ -27,9 +27,9 @@ def owners(shell):
 
 def test_the_artefact_is_private_and_says_so(owners):
     shell, _ = owners
-    manifest = read_manifest(shell.folder / "s.permea")
-    assert manifest["certificate"]["is_private"]
-    assert not manifest["holds_private_rows"]
+    source = load(shell.folder / "s.permea")
+    assert source.certificate_.is_private
+    assert not source.holds_private_rows_
 
 
 def test_few_labels_become_many(owners):

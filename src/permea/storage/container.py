@@ -1,16 +1,22 @@
-"""What comes out of a model file that cannot be used."""
+"""Model files as bytes: a safetensors container, read with limits on memory.
+
+The header is JSON and describes every tensor; the bytes of the tensors follow. A file may come from
+an untrusted source, so the header is limited before it is parsed, and a tensor is allocated only
+after the file was found to hold all of its bytes.
+"""
 
 import hashlib
 import json
 import math
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from permea._files import open_regular
 
 
 class StorageError(ValueError):
@@ -48,23 +54,6 @@ _LARGEST = 1e150  # numbers whose squares are numbers
 Tensors = dict[str, NDArray[Any]]
 
 
-class Container(NamedTuple):
-    """Texts and tensors of a file."""
-
-    metadata: dict[str, str]
-    tensors: Tensors
-
-
-class _Place(NamedTuple):
-    """Where a tensor stands, and what it is."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
-
-
 def pieces(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> Iterator[Any]:
     """Bytes of a container, piece by piece; the arrays themselves are not copied.
 
@@ -94,54 +83,34 @@ def pieces(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> 
             yield array.reshape(-1).view(np.uint8).data
 
 
-def read_container(path: Path) -> Container:
-    """Read a container; `StorageError` for everything that is not one."""
+def read_container(path: Path) -> tuple[dict[str, str], Tensors]:
+    """Read the texts and tensors of a container; `StorageError` for everything that is not one."""
+    damaged = StorageError(f"{path} is damaged, cut short or not a model file. Get a fresh copy.")
     try:
-        with _open_regular(path) as file:
-            return _read(file, path, os.fstat(file.fileno()).st_size)
+        with open_regular(path) as file:
+            return _read(file, os.fstat(file.fileno()).st_size)
+    except ValueError as reason:
+        raise damaged from reason
     except OSError as reason:
-        word = reason.strerror or "an error of the system"
-        raise StorageError(f"{path} cannot be read: {word}.") from reason
+        problem = f"cannot be read: {reason.strerror}." if reason.strerror else str(reason)
+        raise StorageError(f"{path} {problem}") from reason
     except MemoryError as reason:
         raise StorageError(
             f"{path} holds more numbers than this machine has memory for."
         ) from reason
 
 
-def _open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading, without waiting for a pipe and without touching a device."""
-    try:
-        regular = stat.S_ISREG(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        regular = False
-    if not regular:
-        raise StorageError(f"{path} is not a file. Check the path.")
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    file = open(os.open(path, flags), "rb", buffering=0)  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # exchanged between the two calls
-        file.close()
-        raise StorageError(f"{path} is not a file. Check the path.")
-    return file
-
-
-def _read(file: BinaryIO, path: Path, size: int) -> Container:
-    damaged = StorageError(f"{path} is damaged, cut short or not a model file. Get a fresh copy.")
+def _read(file: BinaryIO, size: int) -> tuple[dict[str, str], Tensors]:
     length = int.from_bytes(file.read(_PREFIX), "little")
     n_bytes = size - _PREFIX - length
-    if size < _PREFIX or length < 2 or n_bytes < 0:
-        raise damaged
-    if length > _longest_text(n_bytes):
-        raise damaged
+    if length < 2 or n_bytes < 0 or length > _longest_text(n_bytes):
+        raise ValueError("the header does not fit the file")
     text = file.read(length)
     if len(text) != length or not text.isascii() or not is_sparse(text, n_bytes):
-        raise damaged
-    try:
-        header = parse_json(text)
-        metadata, places = _layout(header, n_bytes)
-    except ValueError as reason:
-        raise damaged from reason
-    del text, header
-    return Container(metadata, {place.name: _array(file, place, damaged) for place in places})
+        raise ValueError("not a header")
+    metadata, places = _layout(parse_json(text), n_bytes)
+    del text
+    return metadata, {place.name: _array(file, place) for place in places}
 
 
 def _longest_text(n_bytes: int) -> int:
@@ -188,6 +157,16 @@ def _no_constant(word: str) -> Any:
     raise ValueError("not a finite number")
 
 
+class _Place(NamedTuple):
+    """Position, type and shape of a tensor in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
 def _layout(header: Any, n_bytes: int) -> tuple[dict[str, str], list[_Place]]:
     """Texts and places, which cover the bytes of the file without a gap or an overlap."""
     metadata = header.pop(_METADATA, {}) if isinstance(header, dict) else None
@@ -228,14 +207,14 @@ def _naturals(values: Any, most: int) -> bool:
     )
 
 
-def _array(file: BinaryIO, place: _Place, damaged: StorageError) -> NDArray[Any]:
+def _array(file: BinaryIO, place: _Place) -> NDArray[Any]:
     """Read the numbers of one tensor into memory that was checked to be in the file."""
     array = np.empty(math.prod(place.shape), dtype=place.dtype)
     view, filled = array.view(np.uint8).data, 0
     while filled < array.nbytes:
         count = file.readinto(view[filled:])  # type: ignore[attr-defined]
         if not count:
-            raise damaged
+            raise ValueError("the file became shorter")
         filled += count
     return array.reshape(place.shape)
 
