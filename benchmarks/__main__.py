@@ -43,12 +43,14 @@ HEADS = {
     "figures are drawn from the same files by that command and by `make docs`. Seconds on "
     "this page were mostly taken beside other work; times of a machine that did nothing else "
     "have\n[a page of their own](speed.md). What differs from the documents, and why, is on the "
-    "page [what we could not reproduce](not_reproduced.md).\n",
+    "page [what we could not reproduce](not_reproduced.md); 000 to 004 are listed under\n"
+    "[references](references.md).\n",
     "speed.md": "# Speed\n\n"
     "Time and memory of everything, beside scikit-learn's peers, the document's own timing (004 "
     "Table 11) and the\nfloor that matrix products of the same size set. `python -m benchmarks run "
     "--speed` runs all of it; the page is rendered from what was stored. Ratios are taken "
-    "within one run; seconds are those of the machine named below each table.\n",
+    "within one run; seconds are those of the machine named below each table. 000 to 004 are listed "
+    "under\n[references](references.md).\n",
 }
 
 

@@ -74,11 +74,11 @@ COMPARISONS = {
              "The document does not say how widths and penalties of its estimator were chosen."),
     ),
     "private_mnist": (
-        Columns("004 Table 5, accuracy, document's order", "seed's order: accuracy",
+        Columns("004 Table 5, accuracy, document's order", "document's order: accuracy",
                 "004 accuracy", ("ε per entry", "rows"), scored=10_000),
         Columns("004 Table 5, accuracy, noise first", "ours: accuracy", "004 accuracy",
                 ("ε per entry", "rows"), scored=10_000),
-        Columns("004 Table 5, mis, document's order", "seed's order: mis", "004 mis",
+        Columns("004 Table 5, mis, document's order", "document's order: mis", "004 mis",
                 ("ε per entry", "rows"), 0.003,
                 "The table compares with the first 3000 test rows, which are the easier ones: "
                 "see the ablation audit_mis."),

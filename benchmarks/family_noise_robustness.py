@@ -1,6 +1,6 @@
 """002 Table 4.1: accuracy on MNIST test images with Gaussian noise, beside a trained network.
 
-The seed's reference is a convolutional network; the one here is scikit-learn's multilayer
+The document's reference is a convolutional network; the one here is scikit-learn's multilayer
 perceptron, trained on the same clean images. ``--rows 10000`` makes a smaller run.
 """
 

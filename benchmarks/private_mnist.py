@@ -1,6 +1,6 @@
 """Privacy on MNIST: accuracy and membership-inference score over ε, beside 004 Table 5.
 
-δ = 1e-5 per entry, d = 1, float32. "Seed's order" clusters the raw rows, then adds noise, with
+δ = 1e-5 per entry, d = 1, float32. "Document's order" clusters the raw rows, then adds noise, with
 branches of 1000 rows and L = 5, and stops the fabrication at the modelling error of the original
 rows: that reads raw rows twice and is not private. "Ours" is the library's default: noise first,
 branches of 8000 rows (here: one per class) where the noise is as large as half the domain (ε = 1
@@ -33,7 +33,7 @@ SEED_BY_N = {  # the same at ε = 32 for other n
     10: ((0.9810, 0.08117), (0.9799, 0.01794)),
 }
 WAYS = {
-    "seed's order": {"partition_on": "original", "branch_size": 1000},
+    "document's order": {"partition_on": "original", "branch_size": 1000},
     "ours": {"partition_on": "noised"},
 }
 
@@ -51,7 +51,7 @@ def measured(name, epsilon, n, fabricated, data, seed):
         n_components=n,
         n_layers=2 if name == "ours" and epsilon <= 2 else 5,
         privacy=Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1)),
-        fabricate=("original" if name == "seed's order" else True) if fabricated else False,
+        fabricate=("original" if name == "document's order" else True) if fabricated else False,
         n_jobs=2,
         random_state=seed,
         **WAYS[name],

@@ -13,7 +13,7 @@ from transfer_baselines import answers, few_labels
 
 from permea import KAHMClassifier, Privacy, SourceModel, TransferClassifier
 
-SEEDS = {0.1: (0.951, ""), 0.5: (0.951, ""), 1: (0.951, ""), 2: ("", 0.980), 8: ("", 0.988)}
+STATED = {0.1: (0.951, ""), 0.5: (0.951, ""), 1: (0.951, ""), 2: ("", 0.980), 8: ("", 0.988)}
 
 
 def split(T, t, seed):
@@ -51,7 +51,7 @@ def main():
             times.append(seconds(lambda c=clf, A=A, f=few, r=truth: c.fit(A, f, truth=r))[0])
             told.append(clf.score(V, v))
             alone.append(np.mean(clf.predict_source(V) == v))
-        known = SEEDS.get(epsilon, ("", ""))
+        known = STATED.get(epsilon, ("", ""))
         rows.append([
             f"{epsilon:g}", f"{np.mean(told):.4f}", f"{np.std(told):.4f}", clf.fitted_.heard_as,
             f"{np.mean(alone):.4f}", *known, f"{fit_source:.0f}", f"{np.mean(times):.0f}",

@@ -13,6 +13,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.figures import FIGURES  # noqa: E402
 
+import permea  # noqa: E402
+
 DOCS = ROOT / "docs"
 PAGES = sorted(
     path
@@ -99,6 +101,47 @@ def test_the_reference_names_everything_public(room):
     text = (DOCS / "api.md").read_text()
     words = [name for name in module.__all__ if not name.isupper()]  # no constants
     assert [name for name in words if not re.search(rf"^\s+{name}$", text, re.MULTILINE)] == []
+
+
+def test_the_reference_names_only_what_exists():
+    module, missing = permea, []
+    for line in (DOCS / "api.md").read_text().splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = importlib.import_module(line.split(":: ")[1])
+        elif re.fullmatch(r"   [A-Za-z_][\w.]*", line):
+            place, _, name = line.strip().rpartition(".")
+            home = importlib.import_module(f"{module.__name__}.{place}") if place else module
+            missing += [] if hasattr(home, name) else [f"{home.__name__}.{name}"]
+    assert missing == []
+
+
+DOCUMENT = re.compile(r"(?<![\d.,_])00[0-4]\b")
+AUTHORS = r"[A-Z][\w-]+(?: et al\.|(?:, [A-Z][\w-]+)*,? and [A-Z][\w-]+)"
+CITATION = re.compile(rf"({AUTHORS})\s+\(?((?:19|20)\d\d)\b")
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=named)
+def test_pages_that_cite_documents_say_where_they_are_listed(path):
+    if path in PAGES and path.name != "references.md":
+        cites = DOCUMENT.search(prose(path)) or CITATION.search(prose(path))
+        assert not cites or "references.md" in path.read_text()
+
+
+def citations():
+    for path in [*PAGES, *ROOT.glob("src/**/*.py"), *ROOT.glob("benchmarks/*.py")]:
+        for authors, year in CITATION.findall(" ".join(path.read_text().split())):
+            yield re.match(r"[\w-]+", authors)[0], year
+
+
+def test_every_cited_paper_is_listed():
+    listed = [line for line in (DOCS / "references.md").read_text().splitlines() if line[:1] == "*"]
+    cited = set(citations())
+    assert len(cited) > 15
+    assert [
+        (author, year)
+        for author, year in sorted(cited)
+        if not any(author in line and f"({year})" in line for line in listed)
+    ] == []
 
 
 def test_no_page_is_lost():

@@ -161,7 +161,7 @@ def test_several_people_are_joined_and_can_be_taken_apart():
     np.testing.assert_array_equal(alone.ratings, people[1].ratings[alone.position])
 
 
-def test_the_seeds_row_has_217_entries():
+def test_the_documents_row_has_217_entries():
     assert make_windows(make_recordings(1, random_state=0)[0]).X.shape[1] == 217
 
 

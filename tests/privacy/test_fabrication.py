@@ -54,7 +54,7 @@ def test_fabricated_rows_are_nearer_to_the_truth_than_noised_ones():
     assert np.linalg.norm(made.data - clean) < 1.1 * kept * np.linalg.norm(Y - clean)
 
 
-def test_the_seeds_rule_stops_at_the_error_of_the_original_rows():
+def test_the_documents_rule_stops_at_the_error_of_the_original_rows():
     clean, Y = noised(2, N=80)
     clean = clean + np.random.default_rng(0).normal(scale=0.05, size=clean.shape)
     made = fabricate(Y, n_components=3, stop="original", original=clean)

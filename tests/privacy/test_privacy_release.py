@@ -76,7 +76,7 @@ def test_what_is_no_matrix_of_numbers_is_refused(X):
         release(X, UNIT)
 
 
-def test_expected_magnitude_is_that_of_the_seeds():
+def test_expected_magnitude_is_that_of_the_documents():
     """E|v| = (1 - δ) d / ε: 002 (2.85), for several ε, δ and d."""
     for seed, (epsilon, delta, width) in enumerate([(1, 0.0, 1), (0.5, 0.1, 4), (8, 1e-5, 255)]):
         privacy = Privacy(epsilon=epsilon, delta=delta, domain=(0, width))

@@ -195,7 +195,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         rows as they are, and the fitted classifier contains them.
     fabricate : bool, int, "discrepancy" or "original", default=False
         Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``. True is
-        the default stopping rule; the others are rules of `permea.privacy.fabricate`.
+        the default stopping rule; the others are rules of `permea.fabricate`.
     partition_on : "noised" or "original", default="noised"
         What k-means sees. "original" is the order of document 004 (cluster, then noise); it reads
         raw rows a second time and voids the certificate.

@@ -1,6 +1,6 @@
 """The asker's end of an encrypted queue: keys stay here, questions go in, labels come out.
 
-The aggregator's queue is a folder (`permea.federation.service.Spool`): on the same machine, or
+The aggregator's queue is a folder (`permea.federation.service.http.Spool`): on the same machine, or
 carried there and back by whatever copies files. Into it go the queries, the public key and the
 evaluation keys; out of it come ciphertexts of labels. The secret key never lies in that folder.
 """
