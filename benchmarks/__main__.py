@@ -49,8 +49,8 @@ HEADS = {
     "Time and memory of everything, beside scikit-learn's peers, the document's own timing (004 "
     "Table 11) and the\nfloor that matrix products of the same size set. `python -m benchmarks run "
     "--speed` runs all of it; the page is rendered from what was stored. Ratios are taken "
-    "within one run; seconds are those of the machine named below each table. 000 to 004 are listed "
-    "under\n[references](references.md).\n",
+    "within one run; seconds are those of the machine named below each table. 000 to 004 are "
+    "listed under\n[references](references.md).\n",
 }
 
 

@@ -22,7 +22,10 @@ class Figure:
 FIGURES = {
     "private_mnist": Figure(
         "ε per entry", "ε per entry",
-        {"004": "004 accuracy", "document's order": "document's order: accuracy", "ours": "ours: accuracy"},
+        {
+            "004": "004 accuracy", "document's order": "document's order: accuracy",
+            "ours": "ours: accuracy",
+        },
         "accuracy on MNIST, noised rows", ("rows", "noised"), True,
     ),
     "kahm_mnist": Figure(

@@ -15,6 +15,7 @@ from permea.cli.console import CommandError, ExitCode, one_line
 from permea.cli.tables import listed, read_table, require_columns
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.ledger_events import clean_name
+from permea.privacy.noise import MECHANISMS
 
 
 class Unit(StrEnum):
@@ -22,14 +23,6 @@ class Unit(StrEnum):
 
     entry = "entry"
     record = "record"
-
-
-class Mechanism(StrEnum):
-    """The law of the noise."""
-
-    optimal = "optimal"
-    gaussian = "gaussian"
-    staircase = "staircase"
 
 
 PANEL = "Privacy"
@@ -60,8 +53,14 @@ DomainFile = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-MechanismOption = Annotated[
-    Mechanism, typer.Option("--mechanism", help="Law of the noise.", rich_help_panel=PANEL)
+Mechanism = Annotated[
+    str,
+    typer.Option(
+        "--mechanism",
+        metavar="LAW",
+        help=f"Law of the noise: {', '.join(MECHANISMS)}.",
+        rich_help_panel=PANEL,
+    ),
 ]
 Clip = Annotated[
     bool,
@@ -146,7 +145,7 @@ class Declaration:
                 delta=self.delta,
                 unit=self.unit,  # type: ignore[arg-type]
                 domain=domain,
-                mechanism=self.mechanism,  # type: ignore[arg-type]
+                mechanism=self.mechanism,
             )
         except (ValueError, TypeError) as error:
             raise CommandError(one_line(error), ExitCode.USAGE) from error

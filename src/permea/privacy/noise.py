@@ -1,7 +1,8 @@
-"""Laws of noise: the optimal one of the seeds, the Gaussian it is compared with, the staircase.
+"""Laws of noise: the optimal one of the documents, the Gaussian reference, the staircase.
 
-All three share one interface: ``cdf``, ``inverse_cdf``, ``expected_magnitude()``, ``variance()``,
-``sample_steps`` (whole grid steps, exact) and ``randomise``.
+All share one interface: ``cdf``, ``inverse_cdf``, ``expected_magnitude()``, ``variance()``,
+``sample_steps`` (whole grid steps, exact) and ``randomise``. ``MECHANISMS`` is the list of laws by
+name: whatever is added to it can be chosen by ``Privacy(mechanism=...)`` and by ``--mechanism``.
 """
 
 import math
@@ -23,8 +24,6 @@ from permea.privacy.sampling import (
     uniforms,
 )
 
-GRID_STEPS = {"optimal": 2**20, "gaussian": 2**30, "staircase": 2**20}
-
 
 class Noise:
     """What the laws of noise share: parameters, the inverse-transform float sampler, the grid.
@@ -34,10 +33,21 @@ class Noise:
     epsilon, delta : float
         The promise per unit, where a unit changes the value by at most ``bound``.
     bound : float
-        The seeds' ``d``: the largest change that must stay hidden (a sensitivity).
+        The documents' ``d``: the largest change that must stay hidden (a sensitivity).
+
+    Attributes
+    ----------
+    name : str
+        What ``Privacy(mechanism=...)`` calls the law.
+    description : str
+        What certificates call it.
+    grid_steps : int
+        Steps of the grid per ``bound``, when none are declared.
     """
 
     name = ""
+    description = ""
+    grid_steps = 2**20
 
     def __init__(self, epsilon: float, delta: float = 0.0, bound: float = 1.0) -> None:
         if not (math.isfinite(epsilon) and epsilon > 0):
@@ -91,7 +101,7 @@ class Noise:
         dtype = Y.dtype if Y.dtype.kind == "f" else np.dtype(np.float64)
         if not np.all(np.isfinite(Y)):
             raise ValueError("The data contain NaN or infinity; replace them by a public constant.")
-        steps = GRID_STEPS[self.name] if resolution is None else int(resolution)
+        steps = self.grid_steps if resolution is None else int(resolution)
         grid = self.bound / steps
         source = bit_source(random_state)
         flat, out = Y.reshape(-1), np.empty(Y.size, dtype=dtype)
@@ -122,6 +132,7 @@ class OptimalNoise(Noise):
     """
 
     name = "optimal"
+    description = "Laplace, exactly zero with the probability of the point mass"
 
     @property
     def scale(self) -> float:
@@ -172,6 +183,8 @@ class GaussianNoise(Noise):
     """
 
     name = "gaussian"
+    description = "Gaussian, analytic calibration"
+    grid_steps = 2**30
 
     def __init__(
         self, epsilon: float, delta: float, bound: float = 1.0, *, calibration: str = "auto"
@@ -230,6 +243,7 @@ class StaircaseNoise(Noise):
     """
 
     name = "staircase"
+    description = "staircase"
 
     def __init__(self, epsilon: float, delta: float = 0.0, bound: float = 1.0) -> None:
         super().__init__(epsilon, delta, bound)
@@ -281,6 +295,13 @@ class StaircaseNoise(Noise):
         """Discrete staircase with stairs of ``sensitivity`` steps."""
         inner = min(sensitivity, max(1, round(self.gamma * sensitivity)))
         return discrete_staircase(Fraction(self.epsilon), sensitivity, inner, size, source)
+
+
+#: Laws by name. Those besides "optimal" and "gaussian" protect entries with δ = 0: noise from
+#: ``sample_steps`` keeps ε for every change of at most ``sensitivity`` steps.
+MECHANISMS: dict[str, type[Noise]] = {
+    law.name: law for law in (OptimalNoise, GaussianNoise, StaircaseNoise)
+}
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

@@ -23,10 +23,10 @@ from permea.privacy.composition import Loss, compose, failure, laplace_slack, si
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event
 from permea.privacy.noise import (
+    MECHANISMS,
     GaussianNoise,
     Noise,
     OptimalNoise,
-    StaircaseNoise,
     grid_sigma,
     grid_slack,
 )
@@ -275,16 +275,15 @@ def _plan_entry(privacy: Privacy, p: int) -> Plan:
         unit = (_gaussian_loss(sensitivity / sigma, sigma, 1),)
         row_mu = float(np.linalg.norm(ceiling.astype(np.float64))) / sigma
         record = (_gaussian_loss(row_mu, sigma, p),)
-    elif privacy.mechanism == "staircase":
-        noise = StaircaseNoise(epsilon, delta, float(bounds.max()))
-        unit = (Loss("pure", epsilon),)
-        stairs = epsilon * np.ceil(ceiling / sensitivity)
-        record = _grouped("pure", stairs)
-    else:
+    elif privacy.mechanism == "optimal":
         noise = OptimalNoise(epsilon, delta, float(bounds.max()))
         slack = laplace_slack(epsilon / sensitivity)
         unit = (Loss("laplace", epsilon, 1, delta, slack),)
         record = _grouped("laplace", epsilon * (ceiling / sensitivity), delta, slack)
+    else:  # a law with ε per change of the bound, and no more known about it
+        noise = MECHANISMS[privacy.mechanism](epsilon, delta, float(bounds.max()))
+        unit = (Loss("pure", epsilon),)
+        record = _grouped("pure", epsilon * np.ceil(ceiling / sensitivity))
     return Plan(privacy, noise, grid, lows, ceiling, sensitivity, sigma, unit, record)
 
 
@@ -531,7 +530,7 @@ def _noised(rows: NDArray[Any], work: Plan, source: BitSource) -> Array:
 
 
 def _float_noised(clipped: NDArray[np.float64], work: Plan, source: BitSource) -> Array:
-    """The seeds' way: inverse transform in doubles. Kept for comparison, marked as weaker."""
+    """The documents' way: inverse transform in doubles. Kept for comparison, marked as weaker."""
     noise = work.noise.sample_floats(clipped.size, source).reshape(clipped.shape)
     if work.privacy.clip_norm is not None:
         clipped = work.to_steps(clipped) * work.grid + work.origin
@@ -569,11 +568,7 @@ def _certify(
 def _noise_text(work: Plan) -> str:
     magnitude = work.noise.expected_magnitude()
     widest = "" if np.all(work.grid == work.grid[0]) else " in the widest column"
-    name = {
-        "optimal": "Laplace, exactly zero with the probability of the point mass",
-        "gaussian": "Gaussian, analytic calibration",
-        "staircase": "staircase",
-    }[work.privacy.mechanism]
+    name = work.noise.description
     if work.privacy.mechanism == "optimal" and work.noise.delta == 0:
         name = "Laplace"
     return f"{name}; expected magnitude {magnitude:.4g}{widest}"

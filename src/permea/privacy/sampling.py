@@ -418,7 +418,7 @@ def discrete_laplace(
     source : BitSource
         Where the bits come from.
     point_mass : Fraction or float
-        The δ of the seeds: probability that the noise is exactly zero, beside the Laplace part.
+        The δ of the documents: probability that the noise is exactly zero, beside the Laplace part.
     word_bits : int
         Bits per table draw (64); smaller values only serve to test the exact remainder.
 

@@ -8,18 +8,17 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea.privacy.noise import MECHANISMS
+
 Columns = float | tuple[float, ...]
 Unit = Literal["entry", "record"]
-Mechanism = Literal["optimal", "gaussian", "staircase"]
 Sampler = Literal["grid", "float"]
 
 UNITS: dict[str, str] = {
     "entry": "one entry of the data matrix changes by at most the bound",
     "record": "one whole row is replaced by any other row of the domain",
 }
-MECHANISMS = ("optimal", "gaussian", "staircase")
 SAMPLERS = ("grid", "float")
-RESOLUTION = {"optimal": 2**20, "gaussian": 2**30, "staircase": 2**20}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -39,17 +38,18 @@ class Privacy:
         Probability with which the bound on the loss may fail, in [0, 1). With ``mechanism=
         "optimal"`` it is the probability that an entry is released as it is.
     unit : {"entry", "record"}, default="entry"
-        ``"entry"``: one entry changes by at most ``bound`` (the adjacency of the seeds).
+        ``"entry"``: one entry changes by at most ``bound`` (the adjacency of the documents).
         ``"record"``: a whole row is replaced by another row of the domain.
     domain : (low, high)
         The public domain of the data, numbers or one number per column. Never read it off the
         data: that would publish their minimum and maximum. Values outside are clipped.
     bound : float or sequence of float, optional
-        The ``d`` of the seeds, for ``unit="entry"`` alone; ``high - low`` by default.
+        The ``d`` of the documents, for ``unit="entry"`` alone; ``high - low`` by default.
     mechanism : {"optimal", "gaussian", "staircase"}, default="optimal"
         ``"optimal"``: Laplace with a point mass δ at zero (002 Result 4); for records it is scaled
         to the L1 diameter of a row. ``"gaussian"``: analytic Gaussian, for records scaled to the L2
         diameter; needs δ > 0. ``"staircase"``: least expected magnitude at δ = 0, entries only.
+        Other laws: ``permea.privacy.noise.MECHANISMS``.
     clip_norm : float, optional
         For ``unit="record"``: rows are shrunk to this public norm (L1 for ``"optimal"``, L2 for
         ``"gaussian"``) around the point of the domain nearest to zero; less noise is needed.
@@ -78,7 +78,7 @@ class Privacy:
     unit: Unit = "entry"
     domain: tuple[Columns, Columns] | None = None
     bound: Columns | None = None
-    mechanism: Mechanism = "optimal"
+    mechanism: str = "optimal"
     clip_norm: float | None = None
     resolution: int | None = None
     sampler: Sampler = "grid"
@@ -97,7 +97,7 @@ class Privacy:
                 "probability of failure: choose it well below one over the number of units, or 0."
             )
         _choice("unit", self.unit, tuple(UNITS))
-        _choice("mechanism", self.mechanism, MECHANISMS)
+        _choice("mechanism", self.mechanism, tuple(MECHANISMS))
         _choice("sampler", self.sampler, SAMPLERS)
         self._validate_domain()
         self._validate_bound()
@@ -161,9 +161,10 @@ class Privacy:
                 f"with probability 1 - delta. Give delta per {self.unit}, or use "
                 "mechanism='optimal'."
             )
-        if self.mechanism == "staircase" and (self.unit != "entry" or self.delta != 0):
+        pure = self.mechanism not in ("optimal", "gaussian")
+        if pure and (self.unit != "entry" or self.delta != 0):
             raise ValueError(
-                "mechanism='staircase' is defined for unit='entry' and delta=0. For records use "
+                f"mechanism={self.mechanism!r} is for unit='entry' and delta=0. For records use "
                 "'optimal' or 'gaussian'; with delta > 0 per entry use 'optimal'."
             )
 
@@ -196,7 +197,7 @@ class Privacy:
     @property
     def steps(self) -> int:
         """Grid steps per bound (entry), per width or per ``clip_norm`` (record)."""
-        return self.resolution if self.resolution is not None else RESOLUTION[self.mechanism]
+        return self.resolution or MECHANISMS[self.mechanism].grid_steps
 
     def lows(self, p: int) -> NDArray[np.float64]:
         """Lower ends of the domain of ``p`` columns."""
@@ -209,7 +210,7 @@ class Privacy:
         return self._spread("domain", self.domain[1], p)
 
     def bounds(self, p: int) -> NDArray[np.float64]:
-        """The seeds' ``d`` of ``p`` columns: ``bound``, or the width of the domain."""
+        """The documents' ``d`` of ``p`` columns: ``bound``, or the width of the domain."""
         width = self.highs(p) - self.lows(p)
         if self.bound is None:
             return width

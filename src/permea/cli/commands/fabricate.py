@@ -61,7 +61,7 @@ def fabricate(
     unit: declare.UnitOption = declare.Unit.entry,
     domain: declare.Domain = None,
     domain_file: declare.DomainFile = None,
-    mechanism: declare.MechanismOption = declare.Mechanism.optimal,
+    mechanism: declare.Mechanism = "optimal",
     clip: declare.Clip = False,
     ledger: declare.LedgerPlace = None,
     budget: declare.BudgetOption = None,

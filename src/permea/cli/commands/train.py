@@ -67,7 +67,7 @@ def train(
     unit: declare.UnitOption = declare.Unit.entry,
     domain: declare.Domain = None,
     domain_file: declare.DomainFile = None,
-    mechanism: declare.MechanismOption = declare.Mechanism.optimal,
+    mechanism: declare.Mechanism = "optimal",
     clip: declare.Clip = False,
     fabricate: Annotated[
         bool, typer.Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
