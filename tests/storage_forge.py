@@ -322,7 +322,7 @@ class Mutator:
             parent[path[-1]] = copy.deepcopy(self.pick(ODD_VALUES))
 
     def edited(self, *, rebound):
-        """One to three changes of meaning, with checksums that fit; perhaps certificates bound to them."""
+        """One to three changes of meaning with checksums that fit, and perhaps new certificates."""
         forged = self.original.copy()
         edits = [self.edited_tree, self.edited_tree, self.edited_tensor, self.edited_certificate]
         for _ in range(int(self.random.integers(1, 4))):

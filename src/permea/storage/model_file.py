@@ -132,12 +132,12 @@ class _Writer:
 
     def encode_object(self, value: Any, where: str, *, parameters_only: bool = False) -> Any:
         """Node of an object of a listed class; ``where`` names it in errors."""
-        kind = type(value)
-        stored = STORABLE.get(kind.__qualname__)
-        if stored is None or stored.module != kind.__module__:
+        module, name = type(value).__module__, type(value).__qualname__
+        stored = STORABLE.get(name)
+        if stored is None or stored.module != module:
             raise StorageError(
-                f"{where} is a {kind.__module__}.{kind.__qualname__}; only models of this library, "
-                "made of the classes that it lists, can be saved."
+                f"{where} is a {module}.{name}; only models of this library, made of the classes "
+                "that it lists, can be saved."
             )
         state = dict(vars(value) if hasattr(value, "__dict__") else value._asdict())
         kinds = dict(stored.parameters)
