@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 
 from permea import MomentClassifier
-from permea.privacy.moments import MomentSums, MomentWall, Scales, sum_moments
+from permea.privacy.moments import ChargedMoments, MomentSums, Scales, sum_moments
 
 
 class StepByStep(MomentClassifier):
@@ -21,11 +21,11 @@ class StepByStep(MomentClassifier):
         X, y = np.asarray(X, dtype=float), np.asarray(y)
         plan = self.prepare(X.shape[1])
         wall = self.wall(plan)
-        mean = wall.noise_mean(self.feature_sums(X, plan))
-        return self.learn(wall.noise_moments(self.sums(X, y, mean, plan)))
+        mean = wall.release_mean(self.feature_sums(X, plan))
+        return self.learn(wall.release(self.sums(X, y, mean, plan)))
 
     def wall(self, plan):
-        return MomentWall(plan, random_state=self.random_state)
+        return ChargedMoments(plan, random_state=self.random_state)
 
     def sums(self, X, y, mean, plan):
         return self.moment_sums(X, y, mean, plan)
@@ -38,7 +38,7 @@ class HalfTheNoise(StepByStep):
 
     def wall(self, plan):
         weak = replace(plan, scales=Scales(*(self.share * scale for scale in plan.scales)))
-        return MomentWall(weak, random_state=self.random_state)
+        return ChargedMoments(weak, random_state=self.random_state)
 
 
 class TenthOfTheNoise(HalfTheNoise):

@@ -177,7 +177,7 @@ def canary_scores(relation, planted, runs, noise_share=1.0):
     """A canary at the clipping radius, alone in its class, seen in the released moments."""
     from dataclasses import replace
 
-    from permea.privacy.moments import MomentWall, plan_moments, sum_features, sum_moments
+    from permea.privacy.moments import ChargedMoments, plan_moments, sum_features, sum_moments
 
     plan = plan_moments(promise(8.0, delta=1e-3, domain=(0, 1)), 4, 2, neighbours=relation)
     if noise_share != 1.0:
@@ -192,9 +192,9 @@ def canary_scores(relation, planted, runs, noise_share=1.0):
         labels = [0] * 50 + [1] * planted
     Y, scores = np.eye(2)[labels], []
     for seed in range(runs):
-        wall = MomentWall(plan, random_state=2 * seed + planted)
-        wall.noise_mean(sum_features(rows, plan))
-        out = wall.noise_moments(sum_moments(rows, Y, plan)).moments
+        wall = ChargedMoments(plan, random_state=2 * seed + planted)
+        wall.release_mean(sum_features(rows, plan))
+        out = wall.release(sum_moments(rows, Y, plan)).moments
         # the likelihood ratio of the two Gaussians, up to a constant
         unit = plan.radius
         parts = np.array([out.second[0, 0] / unit**2, out.cross[0, 1] / unit, out.outputs[1]])

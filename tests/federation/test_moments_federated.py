@@ -34,10 +34,9 @@ from permea.models.features import RandomFourier
 from permea.models.moments import ridge
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.moments import (
+    ChargedMoments,
     MeanNoise,
     MomentNoise,
-    MomentWall,
-    NoisedMoments,
     add_noise,
     mean_from_steps,
     mean_noise,
@@ -48,6 +47,7 @@ from permea.privacy.moments import (
     sum_features,
     sum_moments,
 )
+from permea.privacy.release import Release
 from permea.privacy.sampling import SeededBits
 from permea.privacy.signing import SigningKey, TrustedKeys
 
@@ -158,9 +158,9 @@ def test_masks_cancel_in_the_sum_and_hide_each_message(world):
 def test_a_single_party_is_the_centralised_release(world):
     phi, Y, _ = world
     plan = plan_moments(PROMISE, 12, 3)
-    wall = MomentWall(plan, random_state=3)
-    mean = wall.noise_mean(sum_features(phi, plan))
-    central = wall.noise_moments(sum_moments(phi - mean, Y, plan)).moments
+    wall = ChargedMoments(plan, random_state=3)
+    mean = wall.release_mean(sum_features(phi, plan))
+    central = wall.release(sum_moments(phi - mean, Y, plan)).moments
     bits = SeededBits(3)
     alone = open_mean(aggregate([mean_message(sum_features(phi, plan), plan, 1, bits)]), plan)
     assert np.array_equal(alone, mean)
@@ -245,7 +245,7 @@ def centralised(X, y, shares, seeds, **options):
         total = total + part
     exact = estimator.moment_sums(X, y, mean, plan)
     moments = moments_from_steps(add_noise(exact, total, plan), plan)
-    return estimator.learn(NoisedMoments(moments, mean, None))
+    return estimator.learn(Release(moments=moments, mean=mean))
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "add/remove"])

@@ -191,11 +191,11 @@ def test_a_promise_that_is_kept_and_worthless_is_warned_about(epsilon, delta, wa
 
 
 def test_what_was_charged_once_is_released_once():
-    from permea.privacy.release import pay_for_rows
+    from permea.privacy.release import charge_rows
 
     X, _ = rows_and_labels()
     ledger = Ledger(Budget(epsilon=1, unit="entry"))
-    paid = pay_for_rows(X, ENTRY, ledger=ledger, dataset="ward")
+    paid = charge_rows(X, ENTRY, ledger=ledger, dataset="ward")
     paid.release(X)
     with pytest.raises(RuntimeError, match="paid for once"):
         paid.release(X)
@@ -205,19 +205,19 @@ def test_what_was_charged_once_is_released_once():
 def test_a_fork_between_two_stages_does_not_get_the_second_one_again():
     import os
 
-    from permea.privacy.moments import MomentWall, plan_moments, sum_features, sum_moments
+    from permea.privacy.moments import ChargedMoments, plan_moments, sum_features, sum_moments
 
     plan = plan_moments(RECORD, 2, 2)
     phi = np.full((4, 2), 0.1)
-    wall = MomentWall(plan)
-    mean = wall.noise_mean(sum_features(phi, plan))
+    wall = ChargedMoments(plan)
+    mean = wall.release_mean(sum_features(phi, plan))
     sums = sum_moments(phi - mean, np.eye(2)[[0, 1, 0, 1]], plan)
     child = os.fork()
     if child == 0:
         try:
-            wall.noise_moments(sums)
+            wall.release(sums)
         except RuntimeError:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert wall.noise_moments(sums).certificate.is_private
+    assert wall.release(sums).certificate.is_private

@@ -17,7 +17,7 @@ from permea.privacy.moments import (
     MEAN_STEPS,
     ROW_STEPS,
     SQUARE_STEPS,
-    MomentWall,
+    ChargedMoments,
     Scales,
     moment_noise,
     plan_moments,
@@ -260,9 +260,9 @@ def released(plan, **options):
         rng.random((200, plan.n_features)) / 4,
         np.eye(plan.n_outputs)[rng.integers(2, size=200)],
     )
-    out = MomentWall(plan, **options)
-    mean = out.noise_mean(sum_features(phi, plan))
-    return out.noise_moments(sum_moments(phi - mean, Y, plan)), out
+    out = ChargedMoments(plan, **options)
+    mean = out.release_mean(sum_features(phi, plan))
+    return out.release(sum_moments(phi - mean, Y, plan)), out
 
 
 def test_one_event_is_charged_before_anything_happens():
@@ -273,28 +273,28 @@ def test_one_event_is_charged_before_anything_happens():
     assert ledger.spent.epsilon == 1.0
     assert "1 release" in result.certificate.ledger
     with pytest.raises(BudgetExceededError):
-        MomentWall(plan, ledger=ledger)
+        ChargedMoments(plan, ledger=ledger)
     assert len(ledger) == 1
 
 
 def test_add_remove_is_charged_for_a_replaced_row():
     plan = plan_moments(PROMISE, 5, 2, neighbours="add/remove")
     ledger = Ledger(Budget(epsilon=3.0, delta=1e-5, unit="record"))
-    MomentWall(plan, ledger=ledger)
+    ChargedMoments(plan, ledger=ledger)
     assert 1.3 < ledger.spent.epsilon < 2.1
     with pytest.raises(BudgetExceededError):
-        MomentWall(plan, ledger=Ledger(Budget(epsilon=1.0, delta=1e-5, unit="record")))
+        ChargedMoments(plan, ledger=Ledger(Budget(epsilon=1.0, delta=1e-5, unit="record")))
 
 
 def test_each_stage_passes_once():
     plan = plan_moments(PROMISE, 5, 2)
     result, out = released(plan)
     with pytest.raises(RuntimeError, match="once"):
-        out.noise_mean(sum_features(np.zeros((1, 5)), plan))
+        out.release_mean(sum_features(np.zeros((1, 5)), plan))
     with pytest.raises(RuntimeError, match="once"):
-        out.noise_moments(sum_moments(np.zeros((1, 5)), np.eye(2)[[0]], plan))
-    with pytest.raises(RuntimeError, match="First the mean"):
-        MomentWall(plan).noise_moments(sum_moments(np.zeros((1, 5)), np.eye(2)[[0]], plan))
+        out.release(sum_moments(np.zeros((1, 5)), np.eye(2)[[0]], plan))
+    with pytest.raises(RuntimeError, match="the mean first"):
+        ChargedMoments(plan).release(sum_moments(np.zeros((1, 5)), np.eye(2)[[0]], plan))
     assert result.certificate.is_private
 
 
@@ -331,7 +331,7 @@ def test_too_many_rows_and_wrong_indicators_are_refused():
     plan = plan_moments(PROMISE, 2, 2)
     huge = replace(sum_features(np.zeros((1, 2)), plan), n_rows=2**60)
     with pytest.raises(OverflowError, match="64 bits"):
-        MomentWall(plan).noise_mean(huge)
+        ChargedMoments(plan).release_mean(huge)
     with pytest.raises(ValueError, match="single 1"):
         sum_moments(np.zeros((1, 2)), np.array([[1.0, 1.0]]), plan)
 

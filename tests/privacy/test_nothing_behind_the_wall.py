@@ -31,8 +31,8 @@ from permea import (
 from permea.cli.app import run
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.privacy import Budget, BudgetExceededError, Ledger
-from permea.privacy.moments import FeatureSums, MomentWall
-from permea.privacy.release import PaidRelease
+from permea.privacy.moments import ChargedMoments, FeatureSums
+from permea.privacy.release import ChargedRows
 
 N, P = 90, 5
 ENTRY = Privacy(epsilon=2, domain=(0, 1))
@@ -109,8 +109,8 @@ def raw(which):
 def blind_wall(monkeypatch):
     """A wall through which nothing of the rows passes but their number."""
     passed = []
-    release_rows = PaidRelease.release
-    noise_mean, noise_moments = MomentWall.noise_mean, MomentWall.noise_moments
+    release_rows = ChargedRows.release
+    noise_mean, release = ChargedMoments.release_mean, ChargedMoments.release
 
     def rows(self, X, **options):
         passed.append(np.shape(X))
@@ -123,11 +123,11 @@ def blind_wall(monkeypatch):
     def moments(self, sums):
         passed.append(sums.second.shape)
         none = {name: np.zeros_like(getattr(sums, name)) for name in ("second", "cross", "tally")}
-        return noise_moments(self, replace(sums, **none))
+        return release(self, replace(sums, **none))
 
-    monkeypatch.setattr(PaidRelease, "release", rows)
-    monkeypatch.setattr(MomentWall, "noise_mean", mean)
-    monkeypatch.setattr(MomentWall, "noise_moments", moments)
+    monkeypatch.setattr(ChargedRows, "release", rows)
+    monkeypatch.setattr(ChargedMoments, "release_mean", mean)
+    monkeypatch.setattr(ChargedMoments, "release", moments)
     return passed
 
 

@@ -43,15 +43,15 @@ def test_a_spent_budget_stops_it_before_anything_is_learned(small):
 def test_only_noised_rows_are_learned_from(small, monkeypatch):
     """Replace what passes the wall by constants of its own: nothing else may be left of X."""
     X, y = small
-    from permea.privacy.release import PaidRelease, Release
+    from permea.privacy.release import ChargedRows, Release
 
     other = np.random.default_rng(5).random(X.shape)
-    real = PaidRelease.release
+    real = ChargedRows.release
 
     def swap(paid, rows, **options):
         return Release(other.copy(), real(paid, rows, **options).certificate)
 
-    monkeypatch.setattr(PaidRelease, "release", swap)
+    monkeypatch.setattr(ChargedRows, "release", swap)
     one = SourceModel(privacy=PROMISE, random_state=0).fit(X, y)
     two = SourceModel(privacy=PROMISE, random_state=0).fit(1 - X, y)
     np.testing.assert_array_equal(one.directions_, two.directions_)

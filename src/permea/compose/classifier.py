@@ -1,6 +1,7 @@
-"""What a classifier learns from: the rows as they are, or what came through the wall."""
+"""Classification by distance: the class whose model has the nearest image wins."""
 
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea._arrays import Array, Indices, Mask
+from permea._arrays import Array, Indices
 from permea._parallel import batches, run_parallel
 from permea._validate import (
     Accepted,
@@ -31,125 +32,19 @@ from permea.compose.layers import (
     nearest_centre,
     nearest_first,
 )
-from permea.fabricate.rows import Fabricated, Stop, fabricate, what_stopped
+from permea.fabricate.rows import Stop, fabricate
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.partition import partition
-from permea.privacy import Certificate, Ledger, Privacy
-from permea.privacy.release import (
-    PaidRelease,
-    noise_ratio,
-    noise_variance,
-    pay_for_rows,
-    read_after_charge,
-)
+from permea.privacy import Ledger, Privacy
+from permea.privacy.estimator import FLOATS, PrivateEstimator
+from permea.privacy.release import Release
 
 _PLAIN_BRANCH = 1000  # 004 eq. (59)
 _LARGEST_BRANCH = 8000  # a kernel matrix of 256 MB in single precision
 _STRONG_NOISE = 0.5  # standard deviation of the noise over the width of the domain
 
 
-@dataclass(frozen=True)
-class Learnable:
-    """Rows to learn from, with what is promised about them."""
-
-    data: Array
-    certificate: Certificate | None  #: None for rows as they are
-    holds_private_rows: bool
-    parts: list[list[Indices]] | None = None  #: branches of each class, where they are given
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wall:
-    """The way of training rows to a classifier: noise once, then perhaps fabrication.
-
-    Everything that is computed after `pass_through` gets its result and nothing else. Two choices
-    of document 004 read raw rows a second time and are kept for reproduction: clustering before
-    the noise (``partition_on="original"``, Remark 4) and the stopping rule of the fabrication
-    (``fabricate="original"``, eq. 88). Both void the certificate.
-    """
-
-    privacy: Privacy | None
-    fabricate: bool | Stop
-    partition_on: str
-    n_components: int
-    branch_size: int
-    ledger: Ledger | None
-    dataset: str | None
-    random_state: np.random.RandomState | None
-    n_jobs: int | None
-
-    def pay(self, X: Any) -> PaidRelease | None:
-        """Charge the release before any value is read; nothing to pay without privacy."""
-        if self.privacy is None:
-            return None
-        text = "training rows of a classifier"
-        return pay_for_rows(
-            X, self.privacy, ledger=self.ledger, dataset=self.dataset, description=text
-        )
-
-    def pass_through(
-        self, X: Array, labels: NDArray[np.intp], paid: PaidRelease | None
-    ) -> Learnable:
-        """Noise the rows, or let them pass untouched when no privacy is asked for."""
-        if paid is None:
-            return Learnable(X, None, True)
-        n_classes = len(np.unique(labels))
-        released = paid.release(X, random_state=self.random_state, n_classes=n_classes)
-        data, certificate, parts = released.data, released.certificate, None
-        if self.partition_on == "original":
-            parts = self._parts(X, labels)
-            certificate = certificate.void("the rows were clustered before the noise")
-        if self.fabricate is not False:
-            groups = self._parts(data, labels) if parts is None else parts
-            original = X if self.fabricate == "original" else None
-            data, stopped_by = self._fabricated(data, groups, original)
-            certificate = certificate.add_step(
-                f"fabricated per class from the noised rows; end of the smoothing: {stopped_by}"
-            )
-            if original is not None:
-                certificate = certificate.void("the fabrication read private rows to know its end")
-        return Learnable(data, certificate, bool(certificate.void_reasons), parts)
-
-    def _parts(self, rows: Array, labels: NDArray[np.intp]) -> list[list[Indices]]:
-        """Row numbers of each branch of each class."""
-        found: list[list[Indices]] = []
-        for label in np.unique(labels):
-            mine = np.flatnonzero(labels == label)
-            parts = partition(rows[mine], self.branch_size, random_state=self.random_state)
-            found.append([mine[part] for part in parts])
-        return found
-
-    def _fabricated(
-        self, noised: Array, groups: list[list[Indices]], original: Array | None
-    ) -> tuple[Array, str]:
-        """Fabricate every branch of every class from its noised rows (004 Def. 15, Remark 4)."""
-        assert self.privacy is not None
-        stop: Stop = 1 if self.fabricate is True else self.fabricate
-        variance = noise_variance(self.privacy, noised.shape[1])
-        data = np.empty_like(noised)
-        tasks = [
-            (noised[rows], stop, variance, None if original is None else original[rows])
-            for branches in groups
-            for rows in branches
-        ]
-        results = run_parallel(self._fabricate_branch, tasks, n_jobs=self.n_jobs, desc="fabricate")
-        for rows, made in zip([r for branches in groups for r in branches], results, strict=True):
-            data[rows] = made.data
-        return data, what_stopped(results)
-
-    def _fabricate_branch(
-        self, noised: Array, stop: Stop, variance: Array, original: Array | None
-    ) -> Fabricated:
-        return fabricate(
-            noised,
-            n_components=self.n_components,
-            stop=stop,
-            noise_variance=variance,
-            original=original,
-        )
-
-
-def default_branch_size(privacy: Privacy | None, n_features: int) -> int:
+def default_branch_size(noise_ratio: float) -> int:
     """Rows of a branch when the user does not say: larger under strong noise.
 
     Clusters found in noised rows mean less the stronger the noise is, and noise is averaged out
@@ -158,20 +53,16 @@ def default_branch_size(privacy: Privacy | None, n_features: int) -> int:
 
     Examples
     --------
-    >>> default_branch_size(None, 784), default_branch_size(Privacy(epsilon=8, domain=(0, 1)), 784)
-    (1000, 1000)
-    >>> default_branch_size(Privacy(epsilon=1, domain=(0, 1)), 784)
-    8000
+    >>> default_branch_size(0.0), default_branch_size(1.4)
+    (1000, 8000)
     """
-    if privacy is None or noise_ratio(privacy, n_features) < _STRONG_NOISE:
-        return _PLAIN_BRANCH
-    return _LARGEST_BRANCH
+    return _LARGEST_BRANCH if noise_ratio >= _STRONG_NOISE else _PLAIN_BRANCH
 
 
 _BATCH = 1024  # queries that walk through all classes together
 
 
-class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify by the distance of a point to its image under a model of each class.
 
     Every class is modelled on its own: its rows are split into branches, each branch learns a
@@ -301,91 +192,89 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         validate_parameters(self)
         check_depth(self._first_layer(), self.n_layers)
-        random = check_random_state(self.random_state)
-        paid = None
-        if self.privacy is not None:  # charged before a value is read
-            paid = self._wall(0, random).pay(X)
-        rows, targets = self._read(X, y)
-        classes, labels = np.unique(targets, return_inverse=True)
-        self._check_classes(classes)
-        branch_size = self._chosen_branch_size(rows.shape[1])
-        learned = self._wall(branch_size, random).pass_through(rows, labels, paid)
-        del X, rows  # from here on there is only what came through the wall
-        models = self._learn_classes(learned, labels, branch_size, random)
-        self.classes_ = classes
-        self.class_models_ = models
-        self.certificate_ = learned.certificate
-        self.holds_private_rows_ = learned.holds_private_rows
-        self.branch_size_ = branch_size
-        return self
-
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
-        """Rows and labels, checked; with privacy this is done after the charge."""
-
-        def read() -> tuple[Array, NDArray[Any]]:
-            rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
-            check_classification_targets(targets)
-            return rows, targets
-
-        return read() if self.privacy is None else read_after_charge(read)
-
-    def _wall(self, branch_size: int, random: np.random.RandomState) -> Wall:
         if self.privacy is None and self.fabricate is not False:
             raise ValueError(
                 "fabricate makes new rows out of noised ones and needs privacy=Privacy(…)."
             )
-        return Wall(
-            privacy=self.privacy,
-            fabricate=self.fabricate,
-            partition_on=self.partition_on,
-            n_components=getattr(self._first_layer(), "n_components", 20),
-            branch_size=branch_size,
-            ledger=self.ledger,
-            dataset=self.dataset,
-            random_state=None if self.random_state is None else random,
-            n_jobs=self.n_jobs,
-        )
+        charged = self._charge(X, "training rows of a classifier")
+        rows, targets = self._read(X, y, check_outputs=check_classification_targets)
+        classes, labels = np.unique(targets, return_inverse=True)
+        released = self._release(charged, rows, len(classes))
+        self.branch_size_ = self._chosen_branch_size(released)
+        if charged is not None and self.partition_on == "original":
+            groups = self._split(rows, labels)
+            released = replace(released, groups=groups).void(
+                "the rows were clustered before the noise"
+            )
+        if self.fabricate is not False:
+            original = rows if self.fabricate == "original" else None
+            released = self._fabricate(released, labels, original)
+        del X, rows  # from here on there is only what was released
+        return self.learn(released, targets)
 
-    def _check_classes(self, classes: NDArray[Any]) -> None:
-        if len(classes) < 2 and not self.allow_single_class:
+    def learn(self, released: Release, y: ArrayLike) -> Self:
+        """Learn a model of every class from a release of rows: all of it is post-processing.
+
+        Parameters
+        ----------
+        released : permea.privacy.Release
+            Rows that were released.
+        y : array-like of shape (N,)
+            Their class labels.
+        """
+        self.classes_, labels = np.unique(np.asarray(y), return_inverse=True)
+        if len(self.classes_) < 2 and not self.allow_single_class:
             raise ValueError(
                 f"{type(self).__name__} got training data with one class only and cannot tell it "
                 "from anything. Give rows of at least two classes, or set "
                 "allow_single_class=True for a party of a federation."
             )
+        self._certify(released)
+        self.n_features_in_ = released.data.shape[1]
+        self.branch_size_ = self._chosen_branch_size(released)
+        groups = self._split(released.data, labels) if released.groups is None else released.groups
+        self.class_models_ = self._learn_classes(released.data, groups)
+        return self
 
-    def _chosen_branch_size(self, n_features: int) -> int:
-        if isinstance(self.branch_size, str):
-            return default_branch_size(self.privacy, n_features)
+    def _chosen_branch_size(self, released: Release) -> int:
+        if self.branch_size == "auto":
+            return default_branch_size(released.noise_ratio)
         return int(self.branch_size)
 
-    def _learn_classes(
-        self,
-        learned: Learnable,
-        labels: NDArray[np.intp],
-        branch_size: int,
-        random: np.random.RandomState,
-    ) -> list[Wide]:
-        """One wide model per class; all branches of all classes are learned side by side."""
-        n_classes = int(labels.max()) + 1
-        chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
-        seeds = random.randint(np.iinfo(np.int32).max, size=n_classes)
-        models = [Wide(chain, branch_size=branch_size, random_state=int(seed)) for seed in seeds]
-        parts = learned.parts
-        if parts is None:
-            tasks = [(models[c], learned.data, labels == c) for c in range(n_classes)]
-            parts = run_parallel(_split_class, tasks, n_jobs=self.n_jobs, desc="partition")
-        branches = [(learned.data[rows], c) for c in range(n_classes) for rows in parts[c]]
-        fitted = run_parallel(
-            fit_clone, [(chain, rows) for rows, _ in branches], n_jobs=self.n_jobs, desc="branches"
+    def _split(self, rows: Array, labels: Indices) -> list[list[Indices]]:
+        """Row numbers of the branches of each class, by k-means."""
+        random = check_random_state(self.random_state)
+        tasks = [
+            (np.flatnonzero(labels == label), rows, self.branch_size_, seed)
+            for label, seed in enumerate(random.randint(2**31 - 1, size=labels.max() + 1))
+        ]
+        return run_parallel(_split_class, tasks, n_jobs=self.n_jobs, desc="partition")
+
+    def _fabricate(self, released: Release, labels: Indices, original: Array | None) -> Release:
+        """Fabricate every branch of every class from its noised rows (004 Def. 15, Remark 4)."""
+        groups = self._split(released.data, labels) if released.groups is None else released.groups
+        made = fabricate(
+            released,
+            groups=[rows for branches in groups for rows in branches],
+            n_components=getattr(self._first_layer(), "n_components", 20),
+            stop=1 if self.fabricate is True else self.fabricate,
+            original=original,
+            n_jobs=self.n_jobs,
         )
-        for label, model in enumerate(models):
-            mine = [index for index, (_, owner) in enumerate(branches) if owner == label]
-            model.assemble(
-                [fitted[index] for index in mine],
-                [branches[index][0].mean(axis=0) for index in mine],
+        assert made.certificate is not None
+        return replace(released, data=made.data, certificate=made.certificate, groups=groups)
+
+    def _learn_classes(self, rows: Array, groups: list[list[Indices]]) -> list[Wide]:
+        """One wide model per class; all branches of all classes are learned side by side."""
+        chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
+        tasks = [(chain, rows[part]) for parts in groups for part in parts]
+        fitted = iter(run_parallel(fit_clone, tasks, n_jobs=self.n_jobs, desc="branches"))
+        return [
+            Wide(chain, branch_size=self.branch_size_).assemble(
+                list(islice(fitted, len(parts))), [rows[part].mean(axis=0) for part in parts]
             )
-        return models
+            for parts in groups
+        ]
 
     def distances(self, X: ArrayLike) -> Array:
         """Distance of each row to each class.
@@ -457,7 +346,7 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def _in_batches(self, answer: Any, X: ArrayLike) -> Array:
         """Answer queries batch by batch, on several workers, with bounded memory."""
         check_is_fitted(self, "class_models_")
-        queries = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        queries = validate_data(self, X, dtype=FLOATS, reset=False)
         tasks = [(queries[rows],) for rows in batches(queries.shape[0], _BATCH)]
         return np.concatenate(run_parallel(answer, tasks, n_jobs=self.n_jobs, desc="queries"))
 
@@ -472,10 +361,9 @@ class ReconstructionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return nearest_first(models, guess, X, np.full(X.shape[0], np.inf, X.dtype))
 
 
-def _split_class(model: Wide, rows: Array, mine: Mask) -> list[Indices]:
+def _split_class(mine: Indices, rows: Array, branch_size: int, seed: int) -> list[Indices]:
     """Row numbers of each branch of one class."""
-    numbers = np.flatnonzero(mine)
-    return [numbers[part] for part in model.split(rows[numbers])]
+    return [mine[part] for part in partition(rows[mine], branch_size, random_state=int(seed))]
 
 
 def matching_scores(distances: Array) -> Array:

@@ -9,11 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 from permea._arrays import Array
 from permea._validate import Accepted, accepted
 from permea.compose.classifier import ReconstructionClassifier
-from permea.fabricate.rows import Stop
 from permea.models.fuzzy import FuzzyAutoencoder, FuzzyExplanation, FuzzyRule
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.membership import MembershipAutoencoder
-from permea.privacy import Ledger, Privacy
 
 
 class KAHMClassifier(ReconstructionClassifier):
@@ -27,24 +25,9 @@ class KAHMClassifier(ReconstructionClassifier):
         Layers L of each branch; at most ``n_components``.
     tol : float, default=5e-3
         Accuracy of λ*, see `KernelAffineHullMachine`.
-    branch_size : int or "auto", default="auto"
-        Nominal rows of a branch, see `ReconstructionClassifier`.
-    privacy : permea.privacy.Privacy, default=None
-        Guarantee with which the rows are perturbed before anything else sees them.
-    fabricate : bool, int, "discrepancy" or "original", default=False
-        Learn from data fabricated out of the noised rows (004 Def. 15).
-    partition_on : "noised" or "original", default="noised"
-        What k-means sees; "original" reads raw rows and voids the certificate.
-    ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are read.
-    dataset : str, default=None
-        Name of the rows in the ledger. Rows without a name count against every data set.
-    allow_single_class : bool, default=False
-        Accept one class only, for a party of a federation.
-    n_jobs : int, default=None
-        Workers, as joblib counts them.
-    random_state : int, RandomState instance or None, default=None
-        For k-means and, if given, for reproducible (hence not private) noise.
+    **shared
+        ``branch_size``, ``privacy``, ``fabricate``, ``partition_on``, ``ledger``, ``dataset``,
+        ``allow_single_class``, ``n_jobs`` and ``random_state``: see `ReconstructionClassifier`.
 
     Attributes
     ----------
@@ -78,30 +61,10 @@ class KAHMClassifier(ReconstructionClassifier):
         self,
         *,
         n_components: int = 20,
-        n_layers: int = 5,
         tol: float = 5e-3,
-        branch_size: int | str = "auto",
-        privacy: Privacy | None = None,
-        fabricate: bool | Stop = False,
-        partition_on: str = "noised",
-        ledger: Ledger | None = None,
-        dataset: str | None = None,
-        allow_single_class: bool = False,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            n_layers=n_layers,
-            branch_size=branch_size,
-            privacy=privacy,
-            fabricate=fabricate,
-            partition_on=partition_on,
-            ledger=ledger,
-            dataset=dataset,
-            allow_single_class=allow_single_class,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
+        super().__init__(**shared)
         self.n_components = n_components
         self.tol = tol
 
@@ -122,24 +85,9 @@ class MembershipClassifier(ReconstructionClassifier):
         Most inducing points of a branch, as a share of its rows or as a number.
     disturbance : "precision" or "gamma", default="precision"
         The model of documents 001 and 003, or that of document 000.
-    branch_size : int or "auto", default="auto"
-        Nominal rows of a branch, see `ReconstructionClassifier`.
-    privacy : permea.privacy.Privacy, default=None
-        Guarantee with which the rows are perturbed before anything else sees them.
-    fabricate : bool, int, "discrepancy" or "original", default=False
-        Learn from data fabricated out of the noised rows (004 Def. 15).
-    partition_on : "noised" or "original", default="noised"
-        What k-means sees; "original" reads raw rows and voids the certificate.
-    ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are read.
-    dataset : str, default=None
-        Name of the rows in the ledger. Rows without a name count against every data set.
-    allow_single_class : bool, default=False
-        Accept one class only, for a party of a federation.
-    n_jobs : int, default=None
-        Workers, as joblib counts them.
-    random_state : int, RandomState instance or None, default=None
-        For k-means and, if given, for reproducible (hence not private) noise.
+    **shared
+        ``branch_size``, ``privacy``, ``fabricate``, ``partition_on``, ``ledger``, ``dataset``,
+        ``allow_single_class``, ``n_jobs`` and ``random_state``: see `ReconstructionClassifier`.
 
     Attributes
     ----------
@@ -173,31 +121,11 @@ class MembershipClassifier(ReconstructionClassifier):
         self,
         *,
         n_components: int = 20,
-        n_layers: int = 5,
         max_inducing: float | int = 0.5,
         disturbance: str = "precision",
-        branch_size: int | str = "auto",
-        privacy: Privacy | None = None,
-        fabricate: bool | Stop = False,
-        partition_on: str = "noised",
-        ledger: Ledger | None = None,
-        dataset: str | None = None,
-        allow_single_class: bool = False,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            n_layers=n_layers,
-            branch_size=branch_size,
-            privacy=privacy,
-            fabricate=fabricate,
-            partition_on=partition_on,
-            ledger=ledger,
-            dataset=dataset,
-            allow_single_class=allow_single_class,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
+        super().__init__(**shared)
         self.n_components = n_components
         self.max_inducing = max_inducing
         self.disturbance = disturbance
@@ -240,24 +168,9 @@ class FuzzyClassifier(ReconstructionClassifier):
     n_layers : int, default=1
         Chain of autoencoders as in the other families; document 002 has one, whose own layers are
         added while its precision grows.
-    branch_size : int or "auto", default="auto"
-        Nominal rows of a branch, see `ReconstructionClassifier`.
-    privacy : permea.privacy.Privacy, default=None
-        Guarantee with which the rows are perturbed before anything else sees them.
-    fabricate : bool, int, "discrepancy" or "original", default=False
-        Learn from data fabricated out of the noised rows (004 Def. 15).
-    partition_on : "noised" or "original", default="noised"
-        What k-means sees; "original" reads raw rows and voids the certificate.
-    ledger : permea.privacy.Ledger, default=None
-        Account that is charged before the rows are read.
-    dataset : str, default=None
-        Name of the rows in the ledger. Rows without a name count against every data set.
-    allow_single_class : bool, default=False
-        Accept one class only, for a party of a federation.
-    n_jobs : int, default=None
-        Workers, as joblib counts them.
-    random_state : int, RandomState instance or None, default=None
-        For k-means and, if given, for reproducible (hence not private) noise.
+    **shared
+        ``branch_size``, ``privacy``, ``fabricate``, ``partition_on``, ``ledger``, ``dataset``,
+        ``allow_single_class``, ``n_jobs`` and ``random_state``: see `ReconstructionClassifier`.
 
     Attributes
     ----------
@@ -294,28 +207,9 @@ class FuzzyClassifier(ReconstructionClassifier):
         n_components: int = 20,
         n_rules: float | int = 0.5,
         n_layers: int = 1,
-        branch_size: int | str = "auto",
-        privacy: Privacy | None = None,
-        fabricate: bool | Stop = False,
-        partition_on: str = "noised",
-        ledger: Ledger | None = None,
-        dataset: str | None = None,
-        allow_single_class: bool = False,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            n_layers=n_layers,
-            branch_size=branch_size,
-            privacy=privacy,
-            fabricate=fabricate,
-            partition_on=partition_on,
-            ledger=ledger,
-            dataset=dataset,
-            allow_single_class=allow_single_class,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
+        super().__init__(n_layers=n_layers, **shared)
         self.n_components = n_components
         self.n_rules = n_rules
 

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from permea._arrays import Array
+from permea._arrays import Array, Indices
 from permea._parallel import run_parallel
 from permea.models.base import row_norms
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.partition import partition
+from permea.privacy import Certificate
+from permea.privacy.release import Release
 
 Stop = Literal["discrepancy", "original"] | int
 
@@ -41,19 +42,18 @@ class Fabricated:
     reads_private_rows: bool  #: whether the rule looked at rows before the noise
     history: list[list[dict[str, float]]] = field(repr=False)
     #: per branch and step: modelling error (004 eq. 87) and energy removed, per row
-    rule: str = ""  #: the rule, in words, whether it was satisfied or not
-    limit: int = 50  #: most smoothing steps of a branch
-    satisfied: list[bool] = field(default_factory=list)  #: whether each branch satisfied the rule
+    certificate: Certificate | None = None  #: of the release, where one was given
 
 
 def fabricate(
-    Y_noised: Array,
+    Y_noised: Array | Release,
     *,
     n_components: int = 20,
     stop: Stop = 1,
     noise_variance: float | Array | None = None,
     original: Array | None = None,
     branch_size: int | None = None,
+    groups: Sequence[Indices] | None = None,
     max_steps: int = 50,
     tol: float = 5e-3,
     n_jobs: int | None = None,
@@ -63,8 +63,8 @@ def fabricate(
 
     Parameters
     ----------
-    Y_noised : ndarray of shape (N, p)
-        Rows that went through the wall.
+    Y_noised : Release, or ndarray of shape (N, p)
+        Noised rows. A release brings its certificate and the variance of its noise along.
     n_components : int, default=20
         Subspace dimension of the machines.
     stop : int, "discrepancy" or "original", default=1
@@ -73,11 +73,14 @@ def fabricate(
         rule (smooth until the modelling error is not larger than on the original rows), which
         reads private rows and is for reproduction only.
     noise_variance : float or ndarray of shape (p,), optional
-        Variance of the noise of each entry, as the mechanism states it. For "discrepancy".
+        Variance of the noise of each entry, as the mechanism states it. For "discrepancy"; a
+        release has it.
     original : ndarray of shape (N, p), optional
         The rows before the noise. For "original" only.
     branch_size : int, optional
         Rows fabricated together; the clustering reads noised rows. None keeps all together.
+    groups : sequence of arrays of row numbers, optional
+        Rows fabricated together, where they are known: every row in one of them.
     max_steps : int, default=50
         Most smoothing steps. ``stopped_by`` says in how many branches they were not enough.
     tol : float, default=5e-3
@@ -104,10 +107,14 @@ def fabricate(
     >>> made.reads_private_rows
     False
     """
+    certificate = None
+    if isinstance(Y_noised, Release):
+        certificate, noise_variance = Y_noised.certificate, Y_noised.noise_variance
+        Y_noised = Y_noised.data
     Y_noised = np.asarray(Y_noised)
     _check(Y_noised, stop, noise_variance, original)
-    parts = [np.arange(Y_noised.shape[0])]
-    if branch_size is not None:
+    parts = [np.arange(Y_noised.shape[0])] if groups is None else groups
+    if branch_size is not None and groups is None:
         parts = partition(Y_noised, branch_size, random_state=random_state)
     machine = KernelAffineHullMachine(n_components=n_components, tol=tol)
     rules = [_Rule.of(stop, rows, Y_noised, noise_variance, original, machine) for rows in parts]
@@ -118,35 +125,26 @@ def fabricate(
     data = np.empty_like(Y_noised)
     for rows, (images, _, _) in zip(parts, results, strict=True):
         data[rows] = images
-    satisfied = [met for _, _, met in results]
+    stopped_by = _in_words(_rule_in_words(stop), max_steps, [met for _, _, met in results])
     return Fabricated(
         data=data,
         n_steps=[len(history) - 1 for _, history, _ in results],
-        stopped_by=_in_words(_rule_in_words(stop), max_steps, satisfied),
+        stopped_by=stopped_by,
         reads_private_rows=stop == "original",
         history=[history for _, history, _ in results],
-        rule=_rule_in_words(stop),
-        limit=max_steps,
-        satisfied=satisfied,
+        certificate=_certified(certificate, stopped_by, stop),
     )
 
 
-def what_stopped(results: Sequence[Fabricated]) -> str:
-    """What ended the smoothing of several fabrications by the same rule, in words.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> noised = np.random.default_rng(0).random((30, 4))
-    >>> made = [fabricate(noised, n_components=2, stop=stop, max_steps=2) for stop in (2, 3)]
-    >>> what_stopped(made[:1])
-    'a public constant of 2 smoothing steps'
-    >>> what_stopped(made[1:])
-    'the limit of 2 smoothing steps was reached in 1 of 1 branches before the rule was satisfied
-    (a public constant of 3 smoothing steps)'
-    """
-    satisfied = [met for one in results for met in one.satisfied]
-    return _in_words(results[0].rule, results[0].limit, satisfied)
+def _certified(certificate: Certificate | None, stopped_by: str, stop: Stop) -> Certificate | None:
+    if certificate is None:
+        return None
+    certificate = certificate.add_step(
+        f"fabricated from the noised rows; end of the smoothing: {stopped_by}"
+    )
+    if stop == "original":
+        return certificate.void("the fabrication read private rows to know its end")
+    return certificate
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ class _Rule:
     def of(
         cls,
         stop: Stop,
-        rows: NDArray[np.intp],
+        rows: Indices,
         Y_noised: Array,
         noise_variance: float | Array | None,
         original: Array | None,

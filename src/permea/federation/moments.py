@@ -45,7 +45,6 @@ from permea.privacy.moments import (
     MomentPlan,
     Moments,
     MomentSums,
-    NoisedMoments,
     add_noise,
     certify,
     mean_from_steps,
@@ -54,7 +53,7 @@ from permea.privacy.moments import (
     moments_from_steps,
     noised_mean_steps,
 )
-from permea.privacy.release import warn_if_worthless
+from permea.privacy.release import Release, warn_if_worthless
 from permea.privacy.sampling import BitSource, Process, bit_source, this_process
 from permea.privacy.signing import TrustedKeys
 
@@ -697,7 +696,7 @@ class MomentRounds:
             certificate = certificate.add_step(f"had only the least number answered: {least}")
         warn_if_worthless(certificate)
         return self._first.blank().learn(
-            NoisedMoments(moments, np.asarray(mean, np.float64), certificate)
+            Release(certificate=certificate, moments=moments, mean=np.asarray(mean, np.float64))
         )
 
 

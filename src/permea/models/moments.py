@@ -12,7 +12,9 @@ ones certainly, and the ridge is a fixed share of that norm plus 1/β (001 eq. 1
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,22 +33,22 @@ from permea.models.features import (
     ScaledIdentity,
     map_rows,
 )
-from permea.privacy import Certificate, Ledger, Privacy
+from permea.privacy import Ledger, Privacy
+from permea.privacy.estimator import FLOATS, PrivateEstimator
 from permea.privacy.moments import (
+    ChargedMoments,
     FeatureSums,
     MomentPlan,
     Moments,
     MomentSums,
-    MomentWall,
     Neighbours,
-    NoisedMoments,
     Outputs,
     Split,
     plan_moments,
     sum_features,
     sum_moments,
 )
-from permea.privacy.release import read_after_charge, table_shape
+from permea.privacy.release import Release, read_after_charge, table_shape
 from permea.privacy.rowwise import shrink_rows
 
 RIDGE_STRENGTH = 0.2
@@ -273,117 +275,147 @@ def column_range(chunks: Chunks) -> tuple[Array, Array]:
     return low, np.where(high > low, high, low + 1.0)
 
 
-class Passes:
-    """Chunks of rows, mapped; what fits into half a gibibyte is mapped once, not twice."""
+_CHUNK = 4096  # rows mapped at once
+
+
+class _MappedChunks:
+    """Features and outputs of chunks of rows, for two passes; half a gibibyte of them is kept."""
 
     def __init__(self, chunks: Chunks, transform: Callable[[Array], Array], keep: bool) -> None:
         self._chunks, self._transform, self._keep = chunks, transform, keep
-        self._kept: list[tuple[Array, ArrayLike]] = []
-        self._complete = False
+        self._kept: list[tuple[Array, ArrayLike]] | None = None
 
-    def first(self) -> Iterator[tuple[Array, ArrayLike]]:
-        """Features and outputs of every chunk."""
-        size, keep = 0, self._keep
+    def __iter__(self) -> Iterator[tuple[Array, ArrayLike]]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[tuple[Array, ArrayLike]] = []
+        size = 0
         for X, y in self._chunks():
             phi = self._transform(np.asarray(X))
             size += phi.nbytes
-            keep = keep and size <= _KEPT_BYTES
-            if keep:
-                self._kept.append((phi, y))
-            else:
-                self._kept.clear()
+            self._keep = self._keep and size <= _KEPT_BYTES
+            kept = [*kept, (phi, y)] if self._keep else []
             yield phi, y
-        self._complete = keep
-
-    def second(self) -> Iterator[tuple[Array, ArrayLike]]:
-        """The same once more."""
-        if self._complete:
-            yield from self._kept
-            return
-        for X, y in self._chunks():
-            yield self._transform(np.asarray(X)), y
+        self._kept = kept if self._keep else None
 
 
-def total_sums(parts: list[FeatureSums]) -> FeatureSums:
-    """Sums of chunks added up."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: features, the release, and the learning after it."""
 
-
-_CHUNK = 4096  # rows mapped at once
-_FLOATS = [np.float64, np.float32]
-
-
-class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: features, the wall, and the learning after it."""
-
-    privacy: Privacy | None
-    features: Any
-    neighbours: Neighbours
-    radius: float
-    feature_norm: float
-    split: tuple[float, float, float, float]
-    strength: float
-    ledger: Ledger | None
-    dataset: str | None
-    random_state: Any
     _outputs: Outputs
-    certificate_: Certificate | None
 
-    def _targets(self, y: ArrayLike) -> Array:
-        raise NotImplementedError
+    def __init__(
+        self,
+        *,
+        privacy: Privacy | None = None,
+        features: Any = "fourier",
+        neighbours: Neighbours = "replace",
+        radius: float = 0.25,
+        feature_norm: float = 1.0,
+        split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
+        strength: float = RIDGE_STRENGTH,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.privacy = privacy
+        self.features = features
+        self.neighbours = neighbours
+        self.radius = radius
+        self.feature_norm = feature_norm
+        self.split = split
+        self.strength = strength
+        self.ledger = ledger
+        self.dataset = dataset
+        self.random_state = random_state
 
-    def _n_outputs(self) -> int:
-        raise NotImplementedError
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X and their outputs y: labels, or numbers of shape (n,) or (n, q).
 
-    def _pay(self, n_columns: int, rows: Any = None) -> MomentWall | None:
+        With ``privacy`` the ledger is charged before a value is read, and the rows are released
+        once, as moments.
+        """
+        charged = self._charge_moments(X, y)
+        rows, outputs = self._read(X, y, **self._checks)
+        if charged is None:
+            self._declare_from(outputs)
+
+        def chunks() -> Iterator[tuple[Array, NDArray[Any]]]:
+            for part in batches(len(rows), _CHUNK):
+                yield rows[part], outputs[part]
+
+        return self._fit_chunks(chunks, charged, keep=True)
+
+    def fit_chunks(self, chunks: Chunks, *, keep: bool = False) -> Self:
+        """Learn from more rows than fit into memory.
+
+        Parameters
+        ----------
+        chunks : callable
+            Called without arguments, twice, for an iterator over (X, y) with the same rows.
+        keep : bool
+            Keep the features of the first pass, where half a gibibyte suffices.
+        """
+        X, y = next(iter(chunks()))
+        charged = self._charge_moments(X, y, fingerprint=False)
+        if charged is None:
+            self._declare(_n_numbers(y))
+            self.n_features_in_ = np.shape(X)[1]
+
+        def checked() -> Iterator[tuple[Array, ArrayLike]]:
+            for X, y in chunks():
+                yield self._rows(X), y
+
+        return self._fit_chunks(checked, charged, keep)
+
+    def _charge_moments(
+        self, X: Any, y: ArrayLike, fingerprint: bool = True
+    ) -> ChargedMoments | None:
         """Plan the release from what is public, and charge it before the rows are read."""
         if self.privacy is None:
             return None
-        assert self.privacy.domain is not None
-        self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
-        plan = self._plan(self._map(np.zeros((1, n_columns))).shape[1])
-        return MomentWall(
+        plan = self.prepare(table_shape(X)[1], _n_numbers(y))
+        return ChargedMoments(
             plan, random_state=self.random_state, ledger=self.ledger, dataset=self.dataset,
-            description=f"noised moments of {plan.n_features} features", rows=rows,
+            description=f"noised moments of {plan.n_features} features",
+            rows=X if fingerprint else None,
         )  # fmt: skip
 
-    def _fit_chunks(
-        self, chunks: Chunks, n_columns: int, wall: MomentWall | None, keep: bool
-    ) -> Self:
+    def _fit_chunks(self, chunks: Chunks, charged: ChargedMoments | None, keep: bool) -> Self:
         """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
-        if wall is None:
-            self.map_ = feature_map(self.features, column_range(chunks), n_columns)
-            self.certificate_, self.holds_private_rows_ = None, True
-            return self._learn_without_wall(chunks)
-        passes = Passes(chunks, self._map, keep)
-        first = [sum_features(phi, wall.plan) for phi, _ in passes.first()]
-        self.mean_ = wall.noise_mean(total_sums(first))
-        second = None
-        for phi, y in passes.second():
-            part = sum_moments(self._centre(phi), self._targets(y), wall.plan)
-            second = part if second is None else second + part
-        assert second is not None
-        return self.learn(wall.noise_moments(second))
+        if charged is None:
+            return self._learn_exactly(chunks)
+        mapped, plan = _MappedChunks(chunks, self._map, keep), charged.plan
+        first = reduce(add, (sum_features(phi, plan) for phi, _ in mapped))
+        self.mean_: Array = charged.release_mean(first)
+        second = reduce(
+            add, (sum_moments(self._centre(phi), self._targets(y), plan) for phi, y in mapped)
+        )
+        return self.learn(charged.release(second))
 
-    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Array, NDArray[Any]]:
-        """Rows and outputs, checked; with privacy this is done after the charge."""
+    def _learn_exactly(self, chunks: Chunks) -> Self:
+        """The same learning from exact moments, when no privacy is asked for."""
+        self.map_ = feature_map(self.features, column_range(chunks), self.n_features_in_)
+        mapped = _MappedChunks(chunks, self._map, True)
+        sums = ((phi.sum(axis=0, dtype=np.float64), len(phi)) for phi, _ in mapped)
+        total, count = reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), sums)
+        self.mean_ = np.asarray(total / count)
 
-        def read() -> Any:
-            return validate_data(self, X, y, dtype=_FLOATS, **checks)
+        def moments(phi: Array, y: ArrayLike) -> Moments:
+            z, targets = self._centre(phi.astype(np.float64)), self._targets(y)
+            return Moments.of(z, targets if self._outputs == "classes" else targets[:, 1:])
 
-        rows, outputs = read() if self.privacy is None else read_after_charge(read)
-        return rows, outputs
+        exact = reduce(add, (moments(phi, y) for phi, y in mapped))
+        return self.learn(Release(moments=exact, mean=self.mean_))
 
     def _rows(self, X: ArrayLike) -> Array:
         """Rows of a part of the data, checked after the charge."""
         return np.asarray(
-            read_after_charge(lambda: validate_data(self, X, dtype=_FLOATS, reset=False))
+            read_after_charge(lambda: validate_data(self, X, dtype=FLOATS, reset=False))
         )
 
-    # ---- the same in three steps, for rows that lie in several houses ----------------------------
+    # ---- the same in three steps, for rows that are held by several parties ---------------------
 
     def prepare(self, n_columns: int, n_outputs: int = 1) -> MomentPlan:
         """Fix everything public (features, outputs, noise) without looking at a row.
@@ -396,39 +428,40 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
             Numbers to be predicted; a classifier has its declared ``classes`` instead.
         """
         if self.privacy is None or self.privacy.domain is None:
-            raise ValueError("Moments that leave the house need privacy=Privacy(…, unit='record').")
+            raise ValueError("A release of moments needs privacy=Privacy(…, unit='record').")
         self._declare(n_outputs)
         self.n_features_in_ = n_columns
         self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
-        return self._plan(self._map(np.zeros((1, n_columns))).shape[1])
-
-    def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
-        """Exact sum of the features of rows, for the mean. Private: it must be noised."""
-        rows = self._rows(X)
-        parts = batches(len(rows), _CHUNK)
-        return total_sums([sum_features(self._map(rows[part]), plan) for part in parts])
-
-    def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
-        """Exact moments of rows about a noised mean. Private: they must be noised."""
-        rows, outputs = self._rows(X), np.asarray(y)
-        self.mean_, total = np.asarray(mean), None
-        for part in batches(len(rows), _CHUNK):
-            z = self._centre(self._map(rows[part]))
-            found = sum_moments(z, self._targets(outputs[part]), plan)
-            total = found if total is None else total + found
-        assert total is not None
-        return total
-
-    def _declare(self, n_outputs: int) -> None:
-        raise NotImplementedError
-
-    def _plan(self, n_features: int) -> MomentPlan:
-        assert self.privacy is not None
+        n_features = self._map(np.zeros((1, n_columns))).shape[1]
         return plan_moments(
             self.privacy, n_features, self._n_outputs(), outputs=self._outputs,
             neighbours=self.neighbours, radius=self.radius, feature_norm=self._norm(),
             split=self.split,
         )  # fmt: skip
+
+    def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
+        """Exact sum of the features of rows, for the mean. Private: it must be noised."""
+        rows = self._rows(X)
+        parts = batches(len(rows), _CHUNK)
+        return reduce(add, (sum_features(self._map(rows[part]), plan) for part in parts))
+
+    def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
+        """Exact moments of rows about a noised mean. Private: they must be noised."""
+        rows, outputs = self._rows(X), np.asarray(y)
+        self.mean_ = np.asarray(mean)
+
+        def sums(part: slice) -> MomentSums:
+            z = self._centre(self._map(rows[part]))
+            return sum_moments(z, self._targets(outputs[part]), plan)
+
+        return reduce(add, map(sums, batches(len(rows), _CHUNK)))
+
+    def learn(self, released: Release) -> Self:
+        """Learn from a release: all of it is post-processing."""
+        self._certify(released)
+        self.moments_, self.mean_ = released.moments, released.mean
+        self.model_ = self._model(released.moments)
+        return self
 
     def _norm(self) -> float:
         own = self.map_.norm_bound_ if isinstance(self.map_, FeatureMap) else self.feature_norm
@@ -447,40 +480,21 @@ class _MomentEstimator(BaseEstimator):  # type: ignore[misc]
         z -= self.mean_
         return shrink_rows(z, self.radius)
 
-    def learn(self, released: NoisedMoments) -> Self:
-        """Everything from here on is post-processing: it sees the release and nothing else."""
-        self.moments_, self.certificate_ = released.moments, released.certificate
-        self.mean_, self.holds_private_rows_ = released.mean, False
-        self.model_ = self._model(released.moments)
-        return self
-
-    def _learn_without_wall(self, chunks: Chunks) -> Self:
-        """The same learning from exact moments, when no privacy is asked for."""
-        passes = Passes(chunks, self._map, True)
-        total, count = np.float64(0.0), 0
-        for phi, _ in passes.first():
-            total, count = total + phi.sum(axis=0, dtype=np.float64), count + len(phi)
-        self.mean_ = np.asarray(total / count)
-        moments: Moments | None = None
-        for phi, y in passes.second():
-            z, targets = self._centre(phi.astype(np.float64)), self._targets(y)
-            part = Moments.of(z, targets if self._outputs == "classes" else targets[:, 1:])
-            moments = part if moments is None else moments + part
-        assert moments is not None
-        self.moments_ = moments
-        self.model_ = self._model(moments)
-        return self
-
     def _model(self, moments: Moments) -> LinearModel:
         return ridge(moments, strength=self.strength)
 
     def _scores(self, X: ArrayLike) -> Iterator[tuple[Array, Array]]:
         """Features and linear outputs, batch by batch."""
         check_is_fitted(self, "model_")
-        queries = validate_data(self, X, dtype=_FLOATS, reset=False)
+        queries = validate_data(self, X, dtype=FLOATS, reset=False)
         for rows in batches(queries.shape[0], _CHUNK):
             z = self._centre(self._map(queries[rows]))
             yield z, self.model_.predict(z)
+
+
+def _n_numbers(y: ArrayLike) -> int:
+    shape = np.shape(y)
+    return shape[1] if len(shape) == 2 else 1
 
 
 class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
@@ -542,79 +556,15 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     """
 
     _outputs: Outputs = "classes"
+    _checks: ClassVar[dict[str, Any]] = {}
 
-    def __init__(
-        self,
-        *,
-        privacy: Privacy | None = None,
-        features: Any = "fourier",
-        neighbours: Neighbours = "replace",
-        classes: ArrayLike | None = None,
-        radius: float = 0.25,
-        feature_norm: float = 1.0,
-        split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
-        strength: float = RIDGE_STRENGTH,
-        ledger: Ledger | None = None,
-        dataset: str | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.privacy = privacy
-        self.features = features
-        self.neighbours = neighbours
+    def __init__(self, *, classes: ArrayLike | None = None, **shared: Any) -> None:
+        super().__init__(**shared)
         self.classes = classes
-        self.radius = radius
-        self.feature_norm = feature_norm
-        self.split = split
-        self.strength = strength
-        self.ledger = ledger
-        self.dataset = dataset
-        self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows X and labels y; the rows pass the wall once."""
-        if self.privacy is not None:
-            self._declare(1)
-        wall = None if self.privacy is None else self._pay(table_shape(X)[1], X)
-        rows, labels = self._read(X, y)
-        if wall is None:
-            check_classification_targets(labels)
-            self._read_classes(labels)
-
-        def chunks() -> Iterator[tuple[Array, NDArray[Any]]]:
-            for part in batches(len(rows), _CHUNK):
-                yield rows[part], labels[part]
-
-        return self._fit_chunks(chunks, rows.shape[1], wall, keep=True)
-
-    def fit_chunks(self, chunks: Chunks, *, keep: bool = False) -> Self:
-        """Learn from more rows than fit into memory.
-
-        Parameters
-        ----------
-        chunks : callable
-            Called without arguments, twice, for an iterator over (X, y) with the same rows.
-        keep : bool
-            Keep the features of the first pass, where half a gibibyte suffices.
-        """
-        self._declare(1)
-        first = np.asarray(next(iter(chunks()))[0])
-        self.n_features_in_ = first.shape[1]
-        wall = self._pay(self.n_features_in_)
-
-        def checked() -> Iterator[tuple[Array, ArrayLike]]:
-            for X, y in chunks():
-                yield self._rows(X), y
-
-        return self._fit_chunks(checked, self.n_features_in_, wall, keep)
-
-    def _read_classes(self, labels: NDArray[Any] | None) -> None:
-        declared = labels if self.classes is None else np.asarray(self.classes)
-        assert declared is not None
-        self.classes_ = np.unique(declared)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"The number of classes has to be greater than one; got {len(self.classes_)} class"
-            )
+    def _declare_from(self, labels: NDArray[Any]) -> None:
+        check_classification_targets(labels)
+        self._set_classes(labels if self.classes is None else self.classes)
 
     def _declare(self, n_outputs: int) -> None:
         if self.classes is None:
@@ -622,7 +572,14 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
                 "classes is missing. Which labels occur is protected with the rows: declare the "
                 "public set of labels, e.g. classes=['healthy', 'ill'], never read it off the data."
             )
-        self._read_classes(None)
+        self._set_classes(self.classes)
+
+    def _set_classes(self, labels: ArrayLike) -> None:
+        self.classes_ = np.unique(np.asarray(labels))
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"The number of classes has to be greater than one; got {len(self.classes_)} class"
+            )
 
     def _n_outputs(self) -> int:
         return len(self.classes_)
@@ -686,56 +643,30 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
     """
 
     _outputs: Outputs = "numbers"
+    _checks: ClassVar[dict[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def __init__(
         self,
         *,
-        privacy: Privacy | None = None,
-        features: Any = "fourier",
         output_domain: tuple[ArrayLike, ArrayLike] | None = None,
         inference: str = "bayes",
-        neighbours: Neighbours = "replace",
         radius: float = 0.5,
-        feature_norm: float = 1.0,
-        split: tuple[float, float, float, float] = tuple(Split()),  # type: ignore[assignment]
-        strength: float = RIDGE_STRENGTH,
-        ledger: Ledger | None = None,
-        dataset: str | None = None,
-        random_state: Any = None,
+        **shared: Any,
     ) -> None:
-        self.privacy = privacy
-        self.features = features
+        super().__init__(radius=radius, **shared)
         self.output_domain = output_domain
         self.inference = inference
-        self.neighbours = neighbours
-        self.radius = radius
-        self.feature_norm = feature_norm
-        self.split = split
-        self.strength = strength
-        self.ledger = ledger
-        self.dataset = dataset
-        self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows X and outputs y of shape (n,) or (n, q)."""
+        """Learn from rows X and outputs y of shape (n,) or (n, q); see `MomentClassifier.fit`."""
         if self.inference not in ("bayes", "ridge"):
             raise ValueError("inference must be 'bayes' or 'ridge'.")
-        wall = None
-        if self.privacy is not None:
-            shape = np.shape(y)
-            self._declare(shape[1] if len(shape) == 2 else 1)
-            wall = self._pay(table_shape(X)[1], X)
-        rows, outputs = self._read(X, y, multi_output=True, y_numeric=True)
-        self._one_output = outputs.ndim == 1
-        outputs = np.asarray(outputs, dtype=np.float64).reshape(len(rows), -1)
-        if wall is None:
-            self._read_range(outputs)
+        super().fit(X, y)
+        self._one_output = np.ndim(y) == 1
+        return self
 
-        def chunks() -> Iterator[tuple[Array, Array]]:
-            for part in batches(len(rows), _CHUNK):
-                yield rows[part], outputs[part]
-
-        return self._fit_chunks(chunks, rows.shape[1], wall, keep=True)
+    def _declare_from(self, outputs: NDArray[Any]) -> None:
+        self._read_range(outputs.reshape(len(outputs), -1).astype(np.float64))
 
     def _read_range(self, outputs: Array) -> None:
         q = outputs.shape[1]

@@ -1,4 +1,4 @@
-r"""The wall for moments: sums over private rows leave it once, with Gaussian noise on a grid.
+r"""Release of moments: sums over private rows leave once, with Gaussian noise on a grid.
 
 A row x with output y is turned by a public feature map into φ(x), clipped to a public norm. Two
 releases are composed as one event:
@@ -26,14 +26,13 @@ from permea.privacy.composition import Loss, tight_epsilon
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event
 from permea.privacy.noise import gaussian_mu, grid_slack
-from permea.privacy.release import pay
+from permea.privacy.release import RELEASES, Release, pay
 from permea.privacy.rowwise import shrink_rows
 from permea.privacy.sampling import (
     BitSource,
     RandomState,
     bit_source,
     discrete_gaussian,
-    this_process,
 )
 from permea.privacy.units import Privacy
 
@@ -223,7 +222,7 @@ def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
 def _check(
     privacy: Privacy, neighbours: str, outputs: str, radius: float, norm: float, split: Any
 ) -> Split:
-    if privacy.unit != "record" or privacy.delta <= 0:
+    if "moments" not in RELEASES[privacy.unit] or privacy.delta <= 0:
         raise ValueError(
             "Moments hide whole records with Gaussian noise: they need unit='record' and delta > 0 "
             f"per record, e.g. delta=1e-5; got {privacy.describe()}."
@@ -423,17 +422,8 @@ class Moments:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class NoisedMoments:
-    """What passed the wall: moments about the noised mean, and the certificate."""
-
-    moments: Moments
-    mean: NDArray[np.float64]
-    certificate: Certificate
-
-
-class MomentWall:
-    """The one way of moments out of the house: charged first, then each stage once.
+class ChargedMoments:
+    """A release of moments that was planned and charged: the mean first, then the moments.
 
     Parameters
     ----------
@@ -455,10 +445,10 @@ class MomentWall:
     >>> import numpy as np
     >>> promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
     >>> plan = plan_moments(promise, 3, 2)
-    >>> wall = MomentWall(plan)
+    >>> charged = ChargedMoments(plan)
     >>> phi = np.random.default_rng(0).random((50, 3)) / 3
-    >>> mean = wall.noise_mean(sum_features(phi, plan))
-    >>> out = wall.noise_moments(sum_moments(phi - mean, np.eye(2)[[0, 1] * 25], plan))
+    >>> mean = charged.release_mean(sum_features(phi, plan))
+    >>> out = charged.release(sum_moments(phi - mean, np.eye(2)[[0, 1] * 25], plan))
     >>> out.moments.second.shape, out.certificate.is_private
     ((3, 3), True)
     """
@@ -475,42 +465,27 @@ class MomentWall:
     ) -> None:
         self.plan = plan
         self._payment = pay(ledger, plan.event, dataset, description, rows)
-        self._process = this_process()
         self._source = bit_source(random_state)
         self._mean: NDArray[np.float64] | None = None
-        self._done = False
 
-    def _check_process(self) -> None:
-        """A fork would release each stage once more for the same charge."""
-        if self._process != this_process():
-            raise RuntimeError(
-                "This release was paid for by another process; fit anew in this one."
-            )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("A release that was paid for once cannot be copied.")
-
-    def noise_mean(self, sums: FeatureSums) -> NDArray[np.float64]:
-        """The noised mean of the features."""
-        self._check_process()
-        if self._mean is not None:
-            raise RuntimeError("The mean has passed the wall already; it was paid for once.")
+    def release_mean(self, sums: FeatureSums) -> NDArray[np.float64]:
+        """The noised mean of the features, once."""
+        self._payment.use("mean")
         _check_rows(sums.n_rows, self.plan)
         noise = mean_noise(self.plan, self._source)
         self._mean = mean_from_steps(noised_mean_steps(sums, noise, self.plan), self.plan)
         return self._mean
 
-    def noise_moments(self, sums: MomentSums) -> NoisedMoments:
-        """The noised moments of rows about the noised mean."""
-        self._check_process()
-        if self._mean is None or self._done:
-            raise RuntimeError("First the mean, then the moments, each once.")
-        self._done = True
+    def release(self, sums: MomentSums) -> Release:
+        """The noised moments of rows about the noised mean, once."""
+        if self._mean is None:
+            raise RuntimeError("Release the mean first, then the moments about it.")
+        self._payment.use("moments")
         _check_rows(sums.n_rows, self.plan)
         noised = add_noise(sums, moment_noise(self.plan, self._source), self.plan)
         moments = moments_from_steps(noised, self.plan)
-        certificate = certify(self.plan, moments, self._source.seeded)
-        return NoisedMoments(moments, self._mean, self._payment.certify(certificate))
+        certificate = self._payment.certify(certify(self.plan, moments, self._source.seeded))
+        return Release(certificate=certificate, moments=moments, mean=self._mean)
 
 
 def _check_rows(n_rows: int, plan: MomentPlan) -> None:

@@ -12,16 +12,16 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea._arrays import Array, Integers
+from permea._arrays import Array, Indices, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, compose, failure, laplace_slack, simple_epsilon
 from permea.privacy.ledger import Ledger
-from permea.privacy.ledger_events import Event
+from permea.privacy.ledger_events import Event, Receipt
 from permea.privacy.noise import (
     MECHANISMS,
     GaussianNoise,
@@ -42,8 +42,10 @@ from permea.privacy.sampling import (
 from permea.privacy.units import Privacy
 
 if TYPE_CHECKING:
-    from permea.privacy.ledger import Ledger
-    from permea.privacy.ledger_events import Receipt
+    from permea.privacy.moments import Moments
+
+
+Read = TypeVar("Read")
 
 
 class UnreadableRowsError(ValueError):
@@ -61,16 +63,21 @@ class PrivacyWarning(UserWarning):
 class Payment:
     """A release that was charged and is still to be made, once and in this process."""
 
-    ledger: "Ledger | None" = None
-    receipt: "Receipt | None" = None
+    ledger: Ledger | None = None
+    receipt: Receipt | None = None
     _process: Process = field(default_factory=this_process)
-    _uses: list[None] = field(default_factory=list)
+    _uses: list[str] = field(default_factory=list)
 
-    def use(self) -> None:
-        """Take the payment: what was charged once is released once, also by threads and forks."""
-        self._uses.append(None)
-        if len(self._uses) > 1 or self._process != this_process():
-            raise RuntimeError("This release was paid for once, by one process; charge it anew.")
+    def use(self, stage: str = "rows") -> None:
+        """Take the payment: every stage is released once, also with threads and forks."""
+        self._uses.append(stage)
+        if self._uses.count(stage) > 1 or self._process != this_process():
+            raise RuntimeError(
+                "This release was paid for once, by one process. Fit again to charge a new one."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("A release that was paid for once cannot be copied.")
 
     def certify(self, certificate: Certificate) -> Certificate:
         """Note the release in the ledger, name its event on the certificate, and warn."""
@@ -89,8 +96,8 @@ class Payment:
 
 
 def pay(
-    ledger: "Ledger | None",
-    event: "Callable[[str, str], Event]",
+    ledger: Ledger | None,
+    event: Callable[[str, str], Event],
     dataset: str | None,
     description: str,
     rows: Any = None,
@@ -138,7 +145,7 @@ def table_shape(X: Any) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def read_after_charge(read: Callable[[], Any]) -> Any:
+def read_after_charge(read: Callable[[], Read]) -> Read:
     """Read private rows by ``read`` after the charge; an error tells its kind and no value.
 
     Examples
@@ -170,12 +177,57 @@ _MAX_STEPS = 2**48  # up to here doubles place a value within a small part of a 
 _MAX_LOSSES = 12  # different columns are grouped into at most this many kinds of loss
 
 
+#: Kinds of release that can keep a promise about a unit; the first needs the least noise.
+RELEASES = {"entry": ("rows",), "record": ("moments", "rows")}
+
+
 @dataclass(frozen=True)
 class Release:
-    """What passed the wall, and the certificate that belongs to it."""
+    """What passed the wall, and everything that is known about it.
 
-    data: Array
-    certificate: Certificate
+    There are two kinds: noised rows (``data``) and noised moments (``moments`` about ``mean``).
+    Without a promise the rows pass as they are and there is no certificate.
+    """
+
+    data: Array = None  # type: ignore[assignment]  #: noised rows, in a release of rows
+    certificate: Certificate = None  # type: ignore[assignment]  #: None where nothing is promised
+    moments: "Moments" = None  # type: ignore[assignment]  #: noised sums, in a release of moments
+    mean: Array = None  # type: ignore[assignment]  #: the noised mean that they are about
+    noise_variance: Array | None = None  #: of every column of ``data``; public
+    groups: list[list[Indices]] | None = None  #: row numbers of the branches of each class
+
+    @property
+    def holds_private_rows(self) -> bool:
+        """Whether the private rows, or something computed from them without noise, are in here."""
+        return self.certificate is None or bool(self.certificate.void_reasons)
+
+    @property
+    def noise_ratio(self) -> float:
+        """Standard deviation of the noise over the width of the domain, over all columns.
+
+        Examples
+        --------
+        >>> X = np.zeros((5, 4))
+        >>> round(release(X, Privacy(epsilon=1, domain=(0, 10))).noise_ratio, 4)
+        1.4142
+        """
+        if self.certificate is None or self.noise_variance is None:
+            return 0.0
+        privacy, p = self.certificate.privacy, self.noise_variance.size
+        width = privacy.highs(p) - privacy.lows(p)
+        return float(np.sqrt((self.noise_variance / np.square(width)).mean()))
+
+    def add_step(self, text: str) -> "Release":
+        """The same with a step of post-processing on its certificate."""
+        return self._certified(lambda certificate: certificate.add_step(text))
+
+    def void(self, reason: str) -> "Release":
+        """The same with a certificate that promises nothing, and says why."""
+        return self._certified(lambda certificate: certificate.void(reason))
+
+    def _certified(self, change: Callable[[Certificate], Certificate]) -> "Release":
+        certificate = None if self.certificate is None else change(self.certificate)
+        return replace(self, certificate=certificate)
 
 
 @dataclass(frozen=True)
@@ -210,6 +262,16 @@ class Plan:
         if self.sigma is not None:
             return discrete_gaussian(self.sigma, count, source)
         return self.noise.sample_steps(count, int(self.sensitivity), source)
+
+    def variance(self) -> Array:
+        """Variance of the noise of each column.
+
+        Examples
+        --------
+        >>> plan(Privacy(epsilon=2, domain=(0, 1)), 3).variance().round(4)
+        array([0.5, 0.5, 0.5])
+        """
+        return np.asarray(self.noise.variance() * np.square(self.grid / self.grid.max()))
 
     def event(self, dataset: str, description: str) -> Event:
         """What a ledger is to write down."""
@@ -247,6 +309,8 @@ def plan(privacy: Privacy, n_columns: int) -> Plan:
     >>> plan(Privacy(epsilon=1, domain=(0, 1)), 3).noise.expected_magnitude()
     1.0
     """
+    if "rows" not in RELEASES[privacy.unit]:
+        raise ValueError(f"Noise on rows cannot protect a {privacy.unit}.")
     make = _plan_entry if privacy.unit == "entry" else _plan_record
     made = make(privacy, n_columns)
     if made.ceiling.max() > _MAX_STEPS:
@@ -401,13 +465,13 @@ def release(
     >>> out.data.shape, out.data.dtype, out.certificate.is_private
     ((100, 3), dtype('float32'), True)
     """
-    paid = pay_for_rows(X, privacy, ledger=ledger, dataset=dataset, description=description)
+    paid = charge_rows(X, privacy, ledger=ledger, dataset=dataset, description=description)
     return paid.release(X, random_state=random_state, n_classes=n_classes)
 
 
 @dataclass(frozen=True)
-class PaidRelease:
-    """A planned release of rows that the ledger was charged for; the rows come after that."""
+class ChargedRows:
+    """A release of rows that was planned and charged; the rows are read after that."""
 
     plan: Plan
     payment: Payment
@@ -416,25 +480,26 @@ class PaidRelease:
         self, X: ArrayLike, *, random_state: RandomState = None, n_classes: int | None = None
     ) -> Release:
         """Noise the rows, once."""
-        self.payment.use()
+        self.payment.use("rows")
         rows = _check_values(X)
         source = bit_source(random_state)
         data = _noised(rows, self.plan, source)
         certificate = _certify(self.plan, rows.shape, source.seeded, n_classes)
-        return Release(data, self.payment.certify(certificate))
+        certificate = self.payment.certify(certificate)
+        return Release(data, certificate, noise_variance=self.plan.variance())
 
 
-def pay_for_rows(
+def charge_rows(
     X: Any,
     privacy: Privacy,
     *,
     ledger: Ledger | None = None,
     dataset: str | None = None,
     description: str = "release of a data matrix",
-) -> PaidRelease:
+) -> ChargedRows:
     """Plan a release of rows from their public shape, and charge the ledger for it."""
     work = plan(privacy, table_shape(X)[1])
-    return PaidRelease(work, pay(ledger, work.event, dataset, description, X))
+    return ChargedRows(work, pay(ledger, work.event, dataset, description, X))
 
 
 def release_pair(
@@ -479,9 +544,14 @@ def release_pair(
     made = []
     for rows, work in zip((_check_values(X), _check_values(Y)), plans, strict=True):
         certificate = _certify(work, rows.shape, source.seeded, None, record)
-        made.append(Release(_noised(rows, work, source), certificate))
-    both = (replace(part, certificate=payment.certify(part.certificate)) for part in made)
-    return PairRelease(*both)
+        made.append(
+            Release(
+                _noised(rows, work, source),
+                payment.certify(certificate),
+                noise_variance=work.variance(),
+            )
+        )
+    return PairRelease(*made)
 
 
 def _check_values(X: ArrayLike) -> NDArray[Any]:
@@ -572,28 +642,3 @@ def _noise_text(work: Plan) -> str:
     if work.privacy.mechanism == "optimal" and work.noise.delta == 0:
         name = "Laplace"
     return f"{name}; expected magnitude {magnitude:.4g}{widest}"
-
-
-def noise_variance(privacy: Privacy, n_columns: int) -> NDArray[np.float64]:
-    """Variance of the noise that a release adds to each column.
-
-    Examples
-    --------
-    >>> noise_variance(Privacy(epsilon=2, domain=(0, 1)), 3).round(4)
-    array([0.5, 0.5, 0.5])
-    """
-    work = plan(privacy, n_columns)
-    return np.asarray(work.noise.variance() * np.square(work.grid / work.grid.max()))
-
-
-def noise_ratio(privacy: Privacy, n_columns: int) -> float:
-    """Standard deviation of the noise in units of the width of the domain, over all columns.
-
-    Examples
-    --------
-    >>> round(noise_ratio(Privacy(epsilon=1, domain=(0, 10)), 4), 4)
-    1.4142
-    """
-    width = privacy.highs(n_columns) - privacy.lows(n_columns)
-    ratios = noise_variance(privacy, n_columns) / np.square(width)
-    return float(np.sqrt(ratios.mean()))

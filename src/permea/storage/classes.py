@@ -133,7 +133,10 @@ _store(
     mean=NOT_NEGATIVE, second=NOT_NEGATIVE, cross=NOT_NEGATIVE, tally=NOT_NEGATIVE,
 )  # fmt: skip
 
-_store("Release", "privacy.release", data=floats("N", "p"), certificate=CertificateKind())
+_store(
+    "Release", "privacy.release", data=floats("N", "p"), certificate=CertificateKind(),
+    moments=NONE, mean=NONE, noise_variance=maybe(floats("p")), groups=NONE,
+)  # fmt: skip
 
 _store(
     "PairRelease", "privacy.release", inputs=One("Release", N="N"), outputs=One("Release", N="N")
@@ -141,8 +144,8 @@ _store(
 
 _store(
     "Fabricated", "fabricate.rows", data=floats("N", "p"), n_steps=Items(Whole()), stopped_by=TEXT,
-    reads_private_rows=FLAG, history=Items(Items(Table(ANY_NUMBER))), rule=TEXT, limit=Whole(),
-    satisfied=Items(FLAG),
+    reads_private_rows=FLAG, history=Items(Items(Table(ANY_NUMBER))),
+    certificate=maybe(CertificateKind()),
 )  # fmt: skip
 
 _store(

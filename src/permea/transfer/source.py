@@ -22,9 +22,8 @@ from permea._arrays import Array, Indices
 from permea._parallel import run_parallel
 from permea._validate import Accepted, instance, jobs, random_state, validate_parameters, whole
 from permea.compose import KAHMClassifier, ReconstructionClassifier
-from permea.compose.classifier import default_branch_size
-from permea.privacy import Certificate, Ledger, Privacy
-from permea.privacy.release import PaidRelease, noise_variance, pay_for_rows, read_after_charge
+from permea.privacy import Ledger, Privacy
+from permea.privacy.estimator import PrivateEstimator
 from permea.transfer.alignment import principal_directions
 
 _MOST_DIRECTIONS = 50
@@ -326,7 +325,7 @@ def class_moments(
     return ClassMoments(counts, means, squares, np.asarray(noise, np.float64))
 
 
-class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Everything about a labelled source that a target can learn from, and no row of it.
 
     The rows are noised once. From the noised rows alone come: a classifier (000 Alg. 6), the
@@ -437,23 +436,26 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             This artefact, fitted.
         """
         validate_parameters(self)
-        paid = self._pay(X)
-        rows, targets = self._read(X, y)
+        charged = self._charge(X, "source of a transfer")
+        rows, targets = self._read(X, y, check_outputs=check_classification_targets)
         classifier = self._unfitted(rows.shape[1])
-        classes, labels = np.unique(targets, return_inverse=True)
-        if len(classes) < 2 and not classifier.allow_single_class:
+        self.classes_, labels = np.unique(targets, return_inverse=True)
+        n_classes = len(self.classes_)
+        if n_classes < 2 and not classifier.allow_single_class:
             raise ValueError("SourceModel got one class only. Give rows of at least two classes.")
-        data, certificate = self._through_the_wall(rows, len(classes), paid)
-        del X, rows  # from here on there is only what came through the wall
-        self._learn(data, labels, len(classes))
-        self.classifier_ = _certified(classifier.fit(data, classes[labels]), certificate)
-        self.classes_ = classes
-        self.certificate_ = certificate
-        self.holds_private_rows_ = certificate is None
+        released = self._release(charged, rows, n_classes).add_step(
+            "classifier, directions, centres and moments were learned from the noised rows"
+        )
+        del X, rows  # from here on there is only what was released
+        no_noise = np.zeros(released.data.shape[1])
+        self.noise_ = no_noise if charged is None else np.asarray(released.noise_variance)
+        self._learn(released.data, labels, n_classes)
+        self.classifier_ = classifier.learn(released, targets)
+        self._certify(released)
         return self
 
     def _unfitted(self, n_features: int) -> Any:
-        """The classifier to learn, with a branch size that suits the noise."""
+        """The classifier to learn."""
         chosen = self.classifier
         if chosen is None:
             most = max(min(20, n_features), 1)  # 000 §5: min(20, p_sr)
@@ -464,8 +466,6 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "privacy and fabricate at their defaults and give privacy to SourceModel."
             )
         made = clone(chosen)
-        if made.branch_size == "auto":
-            made.set_params(branch_size=default_branch_size(self.privacy, n_features))
         if made.random_state is None and self.random_state is not None:
             made.set_params(random_state=self._seed())
         return made
@@ -475,38 +475,6 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.random_state is None:
             return 0
         return int(check_random_state(self.random_state).randint(2**31 - 100))
-
-    def _pay(self, X: Any) -> PaidRelease | None:
-        """Charge the release before any value is read; nothing to pay without privacy."""
-        if self.privacy is None:
-            return None
-        text = "source of a transfer"
-        return pay_for_rows(
-            X, self.privacy, ledger=self.ledger, dataset=self.dataset, description=text
-        )
-
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
-        """Rows and labels, checked; with privacy this is done after the charge."""
-
-        def read() -> tuple[Array, NDArray[Any]]:
-            rows, targets = validate_data(self, X, y, dtype=[np.float64, np.float32])
-            check_classification_targets(targets)
-            return rows, targets
-
-        return read() if self.privacy is None else read_after_charge(read)
-
-    def _through_the_wall(
-        self, rows: Array, n_classes: int, paid: PaidRelease | None
-    ) -> tuple[Array, Certificate | None]:
-        """Noised rows and their certificate; the rows themselves without privacy."""
-        self.noise_ = np.zeros(rows.shape[1])
-        if self.privacy is None or paid is None:
-            return rows, None
-        seeded = None if self.random_state is None else check_random_state(self.random_state)
-        released = paid.release(rows, random_state=seeded, n_classes=n_classes)
-        self.noise_ = noise_variance(self.privacy, rows.shape[1])
-        step = "classifier, directions, centres and moments were learned from the noised rows"
-        return released.data, released.certificate.add_step(step)
 
     def _learn(self, data: Array, labels: NDArray[np.intp], n_classes: int) -> None:
         """Directions, centres (000 eq. 118), mixtures and moments of the noised rows."""
@@ -545,10 +513,3 @@ class SourceModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "classifier_")
         return np.asarray(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
-
-
-def _certified(classifier: Any, certificate: Certificate | None) -> Any:
-    """Say on a classifier that learned from noised rows what is promised about them."""
-    classifier.certificate_ = certificate
-    classifier.holds_private_rows_ = certificate is None
-    return classifier

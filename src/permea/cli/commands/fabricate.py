@@ -37,7 +37,7 @@ from permea.cli.trust import (
 )
 from permea.fabricate.rows import fabricate as smooth
 from permea.privacy import Certificate, Ledger, Privacy
-from permea.privacy.release import UnreadableRowsError, pay_for_rows, read_after_charge
+from permea.privacy.release import UnreadableRowsError, charge_rows, read_after_charge
 from permea.privacy.signing import SigningKey
 
 _BRANCH = 8000  # rows that are smoothed together: a kernel matrix of 512 MB in double precision
@@ -137,7 +137,7 @@ def _through_the_wall(
     labelled: bool,
 ) -> tuple[NDArray[np.float64], Certificate]:
     """Noise the unit-scaled rows once; the certificate speaks in the units of the table."""
-    paid = pay_for_rows(
+    paid = charge_rows(
         X,
         unit_privacy(privacy),
         ledger=ledger,
