@@ -1,9 +1,13 @@
 """Nothing about private values is told before the charge, and no label set is read from them."""
 
+import copy
+import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import FunctionTransformer
 
 from permea import (
     FuzzyClassifier,
@@ -13,6 +17,7 @@ from permea import (
     MomentRegressor,
     SourceModel,
     fabricate_records,
+    save,
 )
 from permea.privacy import (
     Budget,
@@ -23,6 +28,9 @@ from permea.privacy import (
     release,
     release_pair,
 )
+from permea.privacy.moments import ChargedMoments, plan_moments
+from permea.privacy.release import UnreadableRowsError, charge_rows
+from permea.storage import StorageError
 
 ENTRY = Privacy(epsilon=1, domain=(0, 1))
 RECORD = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
@@ -221,3 +229,82 @@ def test_a_fork_between_two_stages_does_not_get_the_second_one_again():
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert wall.release(sums).certificate.is_private
+
+
+# --- a second fit that fails, on an estimator that was private ------------------------------------
+
+
+def refit_source(model, X, y):
+    too_deep = KAHMClassifier(n_components=2, n_layers=5)
+    model.set_params(privacy=None, classifier=too_deep).fit(X, y)
+
+
+def refit_moments(model, X, y):
+    unfit = FunctionTransformer(lambda X: X[:, :0])
+    model.set_params(privacy=None, features=unfit).fit(X, y)
+
+
+def refit_with_a_foreign_label(model, X, y):
+    other = np.where(np.arange(len(y)) == 5, 4711, y)
+    model.set_params(privacy=replace(RECORD, epsilon=50)).fit(X, other)
+
+
+@pytest.mark.parametrize(
+    ("way", "again"),
+    [
+        ("source", refit_source),
+        ("moments", refit_moments),
+        ("regression", refit_moments),
+        ("moments", refit_with_a_foreign_label),
+        ("chunks", refit_with_a_foreign_label),
+    ],
+)
+def test_a_fit_that_fails_leaves_no_certificate_of_an_earlier_one(way, again, tmp_path):
+    """Raw means, the raw range of y and raw labels were saved as PRIVATE after such a fit."""
+    X, y = rows_and_labels()
+    model = WAYS[way](None, X, y)
+    assert model.certificate_.status == "PRIVATE"
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        again(model, X, y)
+    assert model.certificate_ is None
+    assert model.holds_private_rows_
+    with pytest.raises(StorageError):
+        save(model, tmp_path / "model.permea")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda paid: pickle.loads(pickle.dumps(paid))])
+def test_a_payment_cannot_be_copied(copied):
+    X, _ = rows_and_labels()
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copied(charge_rows(X, ENTRY))
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copied(ChargedMoments(plan_moments(RECORD, 2, 2)))
+    shallow = copy.copy(charge_rows(X, ENTRY))
+    shallow.release(X)
+    with pytest.raises(RuntimeError, match="paid for once"):
+        copy.copy(shallow).release(X)
+
+
+ODD_OUTPUTS = {
+    "regression": [[0.1] * 59 + ["Smith"], [0.1] * 59 + [10**400], [[0.1]] * 59 + [[0.1, 0.2]]],
+    "chunks": [np.zeros(17), [0] * 59 + [[0, 1]], np.array([0] * 59 + [None])],
+    "moments": [np.array([0] * 58 + [None, "Smith"], dtype=object), [0] * 59 + [{}]],
+}
+
+
+@pytest.mark.parametrize(("way", "y"), [(way, y) for way, all in ODD_OUTPUTS.items() for y in all])
+def test_odd_outputs_give_one_message_after_the_charge(way, y):
+    X, _ = rows_and_labels()
+    ledger = Ledger(Budget(epsilon=1000, delta=0.1, unit="record"))
+    with pytest.raises(UnreadableRowsError) as failed:
+        WAYS[way](ledger, X, y)
+    assert len(ledger) == 1
+    assert "Smith" not in str(failed.value)
+    assert not any(letter.isdigit() for letter in str(failed.value))
+
+
+def test_a_first_chunk_without_rows_is_refused_in_words():
+    model = MomentClassifier(privacy=RECORD, classes=[0, 1])
+    for none in ([], [(np.zeros((0, 3)), [])]):
+        with pytest.raises(ValueError, match="at least one row"):
+            model.fit_chunks(lambda none=none: iter(none))

@@ -357,7 +357,8 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
         """
-        X, y = next(iter(chunks()))
+        X, y = next(iter(chunks()), ((), ()))
+        table_shape(X)
         charged = self._charge_moments(X, y, fingerprint=False)
         if charged is None:
             self._declare(_n_numbers(y))
@@ -373,6 +374,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: ArrayLike, fingerprint: bool = True
     ) -> ChargedMoments | None:
         """Plan the release from what is public, and charge it before the rows are read."""
+        self._start()
         if self.privacy is None:
             return None
         plan = self.prepare(table_shape(X)[1], _n_numbers(y))
@@ -387,12 +389,16 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         if charged is None:
             return self._learn_exactly(chunks)
         mapped, plan = _MappedChunks(chunks, self._map, keep), charged.plan
-        first = reduce(add, (sum_features(phi, plan) for phi, _ in mapped))
-        self.mean_: Array = charged.release_mean(first)
-        second = reduce(
-            add, (sum_moments(self._centre(phi), self._targets(y), plan) for phi, y in mapped)
+        first = read_after_charge(
+            lambda: reduce(add, (sum_features(phi, plan) for phi, _ in mapped))
         )
-        return self.learn(charged.release(second))
+        mean = charged.release_mean(first)
+
+        def second() -> MomentSums:
+            parts = ((self._centre(phi, mean), self._targets(y)) for phi, y in mapped)
+            return reduce(add, (sum_moments(z, targets, plan) for z, targets in parts))
+
+        return self.learn(charged.release(read_after_charge(second)))
 
     def _learn_exactly(self, chunks: Chunks) -> Self:
         """The same learning from exact moments, when no privacy is asked for."""
@@ -400,14 +406,14 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         mapped = _MappedChunks(chunks, self._map, True)
         sums = ((phi.sum(axis=0, dtype=np.float64), len(phi)) for phi, _ in mapped)
         total, count = reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), sums)
-        self.mean_ = np.asarray(total / count)
+        mean = np.asarray(total / count)
 
         def moments(phi: Array, y: ArrayLike) -> Moments:
-            z, targets = self._centre(phi.astype(np.float64)), self._targets(y)
+            z, targets = self._centre(phi.astype(np.float64), mean), self._targets(y)
             return Moments.of(z, targets if self._outputs == "classes" else targets[:, 1:])
 
         exact = reduce(add, (moments(phi, y) for phi, y in mapped))
-        return self.learn(Release(moments=exact, mean=self.mean_))
+        return self.learn(Release(moments=exact, mean=mean))
 
     def _rows(self, X: ArrayLike) -> Array:
         """Rows of a part of the data, checked after the charge."""
@@ -442,19 +448,20 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
     def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
         """Exact sum of the features of rows, for the mean. Private: it must be noised."""
         rows = self._rows(X)
-        parts = batches(len(rows), _CHUNK)
-        return reduce(add, (sum_features(self._map(rows[part]), plan) for part in parts))
+        parts = (rows[part] for part in batches(len(rows), _CHUNK))
+        return read_after_charge(
+            lambda: reduce(add, (sum_features(self._map(part), plan) for part in parts))
+        )
 
     def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
         """Exact moments of rows about a noised mean. Private: they must be noised."""
-        rows, outputs = self._rows(X), np.asarray(y)
-        self.mean_ = np.asarray(mean)
+        rows, centre = self._rows(X), np.asarray(mean)
 
         def sums(part: slice) -> MomentSums:
-            z = self._centre(self._map(rows[part]))
-            return sum_moments(z, self._targets(outputs[part]), plan)
+            z = self._centre(self._map(rows[part]), centre)
+            return sum_moments(z, self._targets(np.asarray(y)[part]), plan)
 
-        return reduce(add, map(sums, batches(len(rows), _CHUNK)))
+        return read_after_charge(lambda: reduce(add, map(sums, batches(len(rows), _CHUNK))))
 
     def learn(self, released: Release) -> Self:
         """Learn from a release: all of it is post-processing."""
@@ -474,10 +481,10 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         lows, highs = self.privacy.lows(X.shape[1]), self.privacy.highs(X.shape[1])
         return map_rows(self.map_, np.clip(np.asarray(X, dtype=np.float64), lows, highs))
 
-    def _centre(self, phi: Array) -> Array:
+    def _centre(self, phi: Array, mean: Array) -> Array:
         """z: features about the noised mean, shrunk to the public radius."""
         z = shrink_rows(phi, self._norm())
-        z -= self.mean_
+        z -= mean
         return shrink_rows(z, self.radius)
 
     def _model(self, moments: Moments) -> LinearModel:
@@ -488,12 +495,16 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         queries = validate_data(self, X, dtype=FLOATS, reset=False)
         for rows in batches(queries.shape[0], _CHUNK):
-            z = self._centre(self._map(queries[rows]))
+            z = self._centre(self._map(queries[rows]), self.mean_)
             yield z, self.model_.predict(z)
 
 
 def _n_numbers(y: ArrayLike) -> int:
-    shape = np.shape(y)
+    """Number of outputs of a row, from the shape alone; rows of different lengths have one."""
+    try:
+        shape = getattr(y, "shape", None) or np.shape(y)
+    except ValueError:
+        return 1
     return shape[1] if len(shape) == 2 else 1
 
 
@@ -661,9 +672,12 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
         """Learn from rows X and outputs y of shape (n,) or (n, q); see `MomentClassifier.fit`."""
         if self.inference not in ("bayes", "ridge"):
             raise ValueError("inference must be 'bayes' or 'ridge'.")
-        super().fit(X, y)
-        self._one_output = np.ndim(y) == 1
-        return self
+        return super().fit(X, y)
+
+    def _read(self, *given: Any, **checks: Any) -> tuple[Array, NDArray[Any]]:
+        rows, outputs = super()._read(*given, **checks)
+        self._one_output = outputs.ndim == 1
+        return rows, outputs
 
     def _declare_from(self, outputs: NDArray[Any]) -> None:
         self._read_range(outputs.reshape(len(outputs), -1).astype(np.float64))

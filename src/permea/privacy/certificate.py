@@ -1,15 +1,18 @@
 """What was promised, to whom, about what, and what was not: readable by people and by machines."""
 
 import json
+import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from types import UnionType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from permea._text import safe_text
 from permea.privacy.units import UNITS, Privacy
 
 SCHEMA = 1
+_LONGEST_TEXT = 20_000  # characters of one entry that is read
 WORTHLESS_EPSILON = 20.0  # per record: odds of 5·10⁸, which no observer needs
 
 Classes = Literal["", "declared", "read from the data"]
@@ -101,9 +104,8 @@ class Certificate:
     @property
     def reasons_not_private(self) -> tuple[str, ...]:
         """Everything that voids the promise; empty when it holds."""
-        return (("seeded: who knows the seed can remove the noise",) * self.seeded) + (
-            self.void_reasons
-        )
+        seeded = ("seeded: who knows the seed can remove the noise",) if self.seeded else ()
+        return (*seeded, *self.void_reasons)
 
     @property
     def is_private(self) -> bool:
@@ -170,8 +172,18 @@ class Certificate:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from :meth:`to_dict`, also after a trip through JSON.
 
-        Nobody vouches for values that come from outside: the result is an unverified claim.
+        Values that come from outside may be anything: entries that are missing, unknown or of
+        another type raise ValueError, and the result is an unverified claim.
+
+        Examples
+        --------
+        >>> Certificate.from_dict({"privacy": "good"})
+        Traceback (most recent call last):
+            ...
+        ValueError: Not a certificate: ...
         """
+        if not isinstance(values, Mapping):
+            raise ValueError("Not a certificate: a table of entries is expected.")
         values = dict(values)
         if values.pop("schema", SCHEMA) != SCHEMA:
             raise ValueError(
@@ -184,12 +196,19 @@ class Certificate:
         if set(values) != names:
             wrong = ", ".join(sorted(set(values) ^ names))
             raise ValueError(f"Not a certificate: missing or unknown entries: {wrong}.")
-        values["privacy"] = Privacy.from_dict(values["privacy"])
+        try:
+            values["privacy"] = Privacy.from_dict(values["privacy"])
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            raise ValueError("Not a certificate: its promise cannot be read.") from None
         for name, value in values.items():
             if isinstance(value, list):
                 values[name] = tuple(value)
             elif value == "infinite":
                 values[name] = float("inf")
+        hints = get_type_hints(cls)
+        misfits = [name for name, value in values.items() if not _conforms(value, hints[name])]
+        if misfits:
+            raise ValueError(f"Not a certificate: wrong values of {', '.join(sorted(misfits))}.")
         return cls(**values, signer=None)
 
     def to_json(self) -> str:
@@ -308,3 +327,22 @@ def _sentence(text: str) -> str:
     if not text:
         raise ValueError("Say in words what was done; an empty text informs nobody.")
     return text
+
+
+def _conforms(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that an annotation names, and of a sane size."""
+    origin = get_origin(hint)
+    if origin is UnionType:
+        return any(_conforms(value, choice) for choice in get_args(hint))
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if origin is tuple:
+        each = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_conforms(item, each) for item in value)
+    if hint is float:
+        return type(value) in (int, float) and not math.isnan(value) and value >= 0
+    if hint is int:
+        return type(value) is int and 0 <= value < 1 << 63
+    if hint is str:
+        return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+    return type(value) is hint

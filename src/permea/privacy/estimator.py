@@ -43,8 +43,13 @@ class PrivateEstimator:
         if "__init__" in cls.__dict__:
             cls.__init__.__signature__ = _whole_signature(cls)  # type: ignore[attr-defined]
 
+    def _start(self) -> None:
+        """Withdraw the certificate of an earlier fit: a fit that fails leaves none behind."""
+        self.certificate_, self.holds_private_rows_ = None, True
+
     def _charge(self, X: Any, description: str) -> ChargedRows | None:
         """Charge a release of rows before any value is read; nothing without privacy."""
+        self._start()
         if self.privacy is None:
             return None
         return charge_rows(

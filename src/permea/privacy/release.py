@@ -157,12 +157,14 @@ def read_after_charge(read: Callable[[], Read]) -> Read:
     """
     try:
         return read()
-    except (TypeError, ValueError):
+    except UnreadableRowsError:
+        raise
+    except Exception:
         raise UnreadableRowsError(
             "The rows could not be used, and where and why is private. Expected are finite "
-            "numbers without missing values in every column, and one known label or number per "
-            "row. Prepare the table by rules that do not depend on its values; what was charged "
-            "stays charged."
+            "numbers without missing values in every column, features without NaN or infinity, "
+            "and for every row one label of the declared classes or a finite number. Prepare the "
+            "table by rules that do not depend on its values; what was charged stays charged."
         ) from None
 
 
