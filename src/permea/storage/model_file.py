@@ -18,17 +18,16 @@ import importlib
 import json
 import math
 import os
-import types
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from permea._files import write_atomically
 from permea._version import __version__
-from permea.privacy import Certificate, Privacy, signing
+from permea.privacy import Certificate, signing
 from permea.privacy.signing import SigningKey, TrustedKeys, canonical
 from permea.storage import container
 from permea.storage.classes import LEDGER, ROOTS, SEED, STORABLE
