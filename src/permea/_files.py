@@ -1,10 +1,11 @@
-"""Files that appear whole or not at all, and never through somebody else's link."""
+"""Writing files that appear complete or not at all, and never through a symbolic link."""
 
 import os
 import stat
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,12 +18,12 @@ def write_atomically(
     *,
     private: bool = False,
 ) -> Path:
-    """Write a file through a fresh private temporary beside it, then rename.
+    """Write a file through a new temporary file in the same folder, then rename it.
 
-    The temporary has a random name, is created by this call alone and can be read by its owner
-    alone. It is brought to the disk before it takes the name, so a reader sees the old content or
-    the new one, also after a crash. A symbolic link at the destination is replaced, and the file
-    that it points to is not touched.
+    The temporary file has a random name and can be read by its owner alone. It is synced to the
+    disk before it takes the name, so a reader sees the old content or the new one, also after a
+    crash. A symbolic link at the destination is replaced, and the file that it points to is not
+    touched.
 
     Parameters
     ----------
@@ -52,9 +53,36 @@ def write_atomically(
     ...     file.read_bytes(), oct(file.stat().st_mode & 0o777), len(os.listdir(folder))
     (b'done', '0o600', 1)
     """
-    path = Path(path)
+    with _staged(Path(path), data, private):
+        return Path(path)
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write several files that belong together, each as `write_atomically` does.
+
+    All of them are complete on the disk before the first one takes its name, and the last one takes
+    its name first: when it cannot, none of the others does.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_together({Path(folder, "table.json"): b"{}", Path(folder, "table.csv"): b"1"})
+    ...     sorted(os.listdir(folder))
+    ['table.csv', 'table.json']
+    """
+    with ExitStack() as stack:
+        for path, data in files.items():
+            stack.enter_context(_staged(Path(path), data, private=False))
+
+
+@contextmanager
+def _staged(
+    path: Path, data: bytes | Iterable[bytes | memoryview], private: bool
+) -> Iterator[None]:
+    """Write a temporary file; it takes the name ``path`` on leaving, or disappears on an error."""
+    folder = path.absolute().parent
     mode = _mode_for(path, private)
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name[:60]}.")
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:60]}.")
     try:
         with os.fdopen(handle, "wb") as sink:
             for piece in (data,) if isinstance(data, bytes) else data:
@@ -62,12 +90,12 @@ def write_atomically(
             sink.flush()
             os.fchmod(sink.fileno(), mode)
             os.fsync(sink.fileno())
+        yield
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync_folder(path.absolute().parent)
-    return path
+    _sync_folder(folder)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -101,7 +129,7 @@ def _mode_for(path: Path, private: bool) -> int:
     except FileNotFoundError:
         there = None
     if there is not None and not (stat.S_ISREG(there.st_mode) or stat.S_ISLNK(there.st_mode)):
-        raise OSError(f"{path} is a folder, a device or a pipe, and no file can take its place.")
+        raise OSError(f"{path} is a folder, a device or a pipe, and no file can take its place")
     if private:
         return 0o600
     if there is not None and stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid():
@@ -119,13 +147,9 @@ def _umask() -> int:
 
 def _sync_folder(folder: Path) -> None:
     """Bring the new name to the disk as well, where the file system can."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -45,6 +45,11 @@ def test_the_mechanism_of_the_certificate_is_run_again(moments):
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["attacks"] == []
+    assert (found["status"], found["private"], found["verified"]) == (
+        "unverified claim",
+        False,
+        False,
+    )
     mechanism = found["mechanism"]
     assert (mechanism["method"], mechanism["unit"], mechanism["claim"]) == (
         "white-box",

@@ -205,21 +205,36 @@ def stopped(process, number):
 
 
 def test_an_interrupt_while_writing_removes_the_part(tmp_path):
-    """The place beside the target is gone, the target as before."""
-    from permea.cli.tables import replacing
+    """The temporary file is gone, the target as before."""
+    from permea._files import write_atomically
 
     target = tmp_path / "out.csv"
     target.write_bytes(OLD)
 
     def interrupted():
-        with replacing(target) as beside:
-            beside.write_text("half")
-            raise KeyboardInterrupt
+        yield b"half"
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        write_atomically(target, interrupted())
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert target.read_bytes() == OLD
+
+
+def test_files_that_belong_together_are_written_together_or_not_at_all(tmp_path):
+    """The table takes its name first; when it cannot, no certificate of another table appears."""
+    from permea._files import write_together
+
+    certificate, table_file = tmp_path / "t.csv.certificate.json", tmp_path / "t.csv"
+    certificate.write_bytes(OLD)
+    table_file.mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_together({certificate: b"new", table_file: b"new"})
+    table_file.rmdir()
+    assert [path.name for path in tmp_path.iterdir()] == [certificate.name]
+    assert certificate.read_bytes() == OLD
+    write_together({certificate: b"new", table_file: b"new"})
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"new"}
 
 
 def test_clip_accepts_what_the_domain_does_not(folder):

@@ -1,4 +1,4 @@
-"""Builds the command line out of its commands and turns every failure into one line."""
+"""Builds the application from its commands, and turns every failure into one line."""
 
 import contextlib
 import importlib
@@ -10,8 +10,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,21 +19,33 @@ from permea._text import safe_text
 from permea._version import __version__
 from permea.cli import commands
 from permea.cli.console import CommandError, Console, ExitCode, one_line
+from permea.privacy import BudgetExceededError
+from permea.storage import StorageError
 
 START, LEARN, CHECK, TOGETHER = "Start", "Learn and release", "Measure and explain", "Together"
 PANELS = (START, LEARN, CHECK, TOGETHER)
-GROUPS = {  # commands of two words, such as "keys create", and what the first word is about
-    "keys": "Make keys that sign certificates, and list the keys that you trust.",
-    "ledger": "Show, check and export what was spent of a data set's privacy.",
+GROUPS = {  # help of the first word of commands such as "keys create"
+    "keys": "Create keys that sign certificates, and list the keys that you trust.",
+    "ledger": "Show, verify and export the privacy that was spent on each data set.",
 }
 # What the parser raises. Older versions of typer take the class from the package click, newer ones
-# bring their own copy of it: asking typer gives the right one in both.
+# bring their own copy of it; this gives the right one in both.
 _UsageError: Any = typer.BadParameter.__base__
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print data and errors only.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+COMMON = {"json": JsonOption, "quiet": QuietOption, "debug": DebugOption}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it is called, what it does, and how people type it."""
+    """One command: its name, what it does, and examples.
+
+    The function takes a `Console` first. A parameter that is annotated with a dataclass stands for
+    a group of options, one for each field (see `permea.cli.options`).
+    """
 
     name: str
     function: Callable[..., None]
@@ -48,53 +60,55 @@ class Command:
         lines = "\n".join(f"  {example}" for example in self.examples)
         return f"{text}\n\n\b\nExample:\n{lines}"
 
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Parameters that stand for a group of options, with the dataclass of each."""
+        own = inspect.signature(self.function, eval_str=True).parameters
+        return {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
+
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """Every argument and option of the command: its own, those of groups, the common ones."""
+        found: list[inspect.Parameter] = []
+        for one in list(inspect.signature(self.function, eval_str=True).parameters.values())[1:]:
+            if not is_dataclass(one.annotation):
+                found.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                continue
+            hints = get_type_hints(one.annotation, include_extras=True)
+            found += [_option(f.name, hints[f.name], f.default) for f in fields(one.annotation)]
+        return found + [_option(name, kind, False) for name, kind in COMMON.items()]
+
+    def __call__(self, *, json: bool, quiet: bool, debug: bool, **values: Any) -> None:
+        """Run the command with the values of its `parameters`."""
+        for name, group in self.groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        try:
+            self.function(Console(as_json=json, quiet=quiet), **values)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+        except KeyboardInterrupt as error:  # typer would swallow the message
+            raise _Interrupted from error
+
+
+def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
 
 def command(
     name: str, *, panel: str, examples: Sequence[str]
 ) -> Callable[[Callable[..., None]], Command]:
     """Make a function with a `Console` as first argument a command of the application."""
-
-    def decorate(function: Callable[..., None]) -> Command:
-        return Command(name, function, panel, tuple(examples))
-
-    return decorate
+    return lambda function: Command(name, function, panel, tuple(examples))
 
 
 def all_commands() -> list[Command]:
-    """Every command that stands in `permea.cli.commands`, panel by panel."""
+    """Every command in the modules of `permea.cli.commands`, panel by panel."""
     found: list[Command] = []
     for module in pkgutil.iter_modules(commands.__path__, commands.__name__ + "."):
         members = vars(importlib.import_module(module.name)).values()
         found += [member for member in members if isinstance(member, Command)]
     return sorted(found, key=lambda one: (PANELS.index(one.panel), one.name != "train", one.name))
-
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print data and errors only.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-
-def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--json``, ``--quiet`` and ``--debug`` to a command's own options."""
-
-    def call(json: bool, quiet: bool, debug: bool, **values: Any) -> None:
-        try:
-            function(Console(as_json=json, quiet=quiet), **values)
-            sys.stdout.flush()
-        except BrokenPipeError as error:
-            raise _ReaderGone from error
-        except KeyboardInterrupt as error:  # the frameworks below would swallow the message
-            raise _Interrupted from error
-
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    common = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-        for name, kind in (("json", JsonOption), ("quiet", QuietOption), ("debug", DebugOption))
-    ]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in parameters}
-    return call
 
 
 def _show_version(wanted: bool) -> None:
@@ -132,12 +146,23 @@ def build() -> typer.Typer:
             app.add_typer(groups[group], name=group, help=GROUPS[group], rich_help_panel=one.panel)
         place = groups[group] if group else app
         register = place.command(name, help=one.help, rich_help_panel=None if group else one.panel)
-        register(_with_common_options(one.function))
+        register(_typed(one))
     return app
 
 
+def _typed(one: Command) -> Callable[..., None]:
+    """A function that runs a command, with the signature from which typer makes its options."""
+
+    def call(**values: Any) -> None:
+        one(**values)
+
+    call.__signature__ = inspect.Signature(one.parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in one.parameters}
+    return call
+
+
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and give its exit code; errors are one line on standard error."""
+    """Run one command line and return its exit code; errors are one line on standard error."""
     debug = "--debug" in arguments
     try:
         with _termination_interrupts():
@@ -157,20 +182,20 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class _Interrupted(BaseException):
-    """The user asked the command to end."""
+    """The user stopped the command."""
 
 
 class _Terminated(BaseException):
-    """The system asked the process to end."""
+    """The system stopped the process."""
 
 
 class _ReaderGone(Exception):
-    """The reader of a pipe has seen enough; that is no failure of ours."""
+    """The reader of standard output closed the pipe, which is no error."""
 
 
 @contextlib.contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Let a request to end unwind the stack, so that temporary files are removed."""
+    """Let SIGTERM unwind the stack, so that temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -185,18 +210,17 @@ def _termination_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _explain(error: BaseException) -> tuple[str, int]:
-    """One line and an exit code for whatever was raised."""
-    from permea.privacy import BudgetExceededError
-    from permea.storage import StorageError
+_EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (BudgetExceededError, ExitCode.REFUSED),
+    (StorageError, ExitCode.MODEL),
+    (ImportError, ExitCode.UNAVAILABLE),
+    (ValueError, ExitCode.INPUT),
+    (TypeError, ExitCode.INPUT),
+)
 
-    known: list[tuple[type[BaseException], ExitCode]] = [
-        (BudgetExceededError, ExitCode.REFUSED),
-        (StorageError, ExitCode.MODEL),
-        (ImportError, ExitCode.UNAVAILABLE),
-        (ValueError, ExitCode.INPUT),
-        (TypeError, ExitCode.INPUT),
-    ]
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """One line and an exit code for any exception."""
     if isinstance(error, CommandError):
         return str(error), error.code
     if isinstance(error, typer.Exit):
@@ -209,7 +233,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return "Interrupted. Nothing was written.", ExitCode.INTERRUPTED
     if isinstance(error, MemoryError):
         return "Not enough memory. Use fewer rows or smaller branches.", ExitCode.UNEXPECTED
-    for kind, code in known:
+    for kind, code in _EXIT_CODES:
         if isinstance(error, kind):
             return one_line(error), code
     text = one_line(error) or type(error).__name__
@@ -217,7 +241,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 
 def _usage(error: Any) -> str:
-    """Say what the parser did not understand; nothing when it has shown the help instead."""
+    """What the parser did not understand; nothing when it printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return ""
     context = getattr(error, "ctx", None)

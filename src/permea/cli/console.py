@@ -1,4 +1,4 @@
-"""How a command fails: one readable line and an exit code that means something."""
+"""What every command uses to print results, and how it fails: one line and an exit code."""
 
 import math
 import os
@@ -12,17 +12,17 @@ from permea._text import safe_json, safe_text
 class ExitCode(IntEnum):
     """Exit codes of every ``permea`` command."""
 
-    DONE = 0  #: the command did what was asked
-    UNEXPECTED = 1  #: a defect, or no memory; ``--debug`` shows where
+    DONE = 0  #: the command succeeded
+    UNEXPECTED = 1  #: a defect, or not enough memory; ``--debug`` shows where
     USAGE = 2  #: the command line itself is wrong: option, ε, δ, unit, domain
     INPUT = 3  #: a data file is missing, unreadable, or not what was declared
     MODEL = 4  #: a model file is missing, damaged, foreign, or of another version
-    OUTPUT = 5  #: the result cannot be written; what was there before is untouched
-    REFUSED = 6  #: private rows or a spent budget are in the way
-    AUDIT = 7  #: an audit found more than is allowed, a refuted claim, or no trusted signature
-    UNAVAILABLE = 8  #: this installation has no such part
-    INTERRUPTED = 130  #: stopped by the user; nothing is left half-written
-    TERMINATED = 143  #: stopped by the system; nothing is left half-written
+    OUTPUT = 5  #: the result cannot be written; an existing file is unchanged
+    REFUSED = 6  #: refused for privacy: private rows, or the budget is spent
+    AUDIT = 7  #: an audit found more than allowed, a refuted claim, or no trusted signature
+    UNAVAILABLE = 8  #: an optional part is not installed
+    INTERRUPTED = 130  #: stopped by the user; no incomplete file is left
+    TERMINATED = 143  #: stopped by the system; no incomplete file is left
 
 
 class CommandError(Exception):
@@ -36,7 +36,7 @@ class CommandError(Exception):
         The kind of failure.
     """
 
-    def __init__(self, message: str, code: ExitCode) -> None:
+    def __init__(self, message: object, code: ExitCode) -> None:
         super().__init__(one_line(message))
         self.code = code
 
@@ -53,7 +53,7 @@ def one_line(message: object) -> str:
 
 
 class Console:
-    """Speaks to a person, or with ``--json`` to a program, or with ``--quiet`` to nobody.
+    """Prints for a person, or with ``--json`` for a program.
 
     Names may come from files of strangers, so control characters are printed as visible escapes.
 
@@ -72,14 +72,14 @@ class Console:
             os.environ["PERMEA_PROGRESS"] = "0"
 
     def say(self, text: str) -> None:
-        """Tell a person what is going on."""
+        """Print a progress message for a person."""
         if not self.quiet and not self.as_json:
             print(safe_text(text, lines=True), file=sys.stderr, flush=True)
 
     def result(self, text: str, values: dict[str, Any], *, stdout_taken: bool = False) -> None:
-        """Give the result: ``values`` to a program, ``text`` to a person.
+        """Print the result: ``values`` for a program, ``text`` for a person.
 
-        When standard output carries data already, a person reads the text on standard error.
+        When standard output already carries data, the text goes to standard error.
         """
         if self.as_json:
             print(safe_json(plain(values)))
@@ -88,8 +88,13 @@ class Console:
             print(shown, file=sys.stderr if stdout_taken else sys.stdout)
 
 
+def json_file(values: dict[str, Any]) -> bytes:
+    """The content of a JSON file with these values."""
+    return f"{safe_json(plain(values), indent=2)}\n".encode()
+
+
 def plain(value: Any) -> Any:
-    """Values that JSON knows; infinities become words.
+    """Convert to values that JSON can represent; infinities become text.
 
     Examples
     --------

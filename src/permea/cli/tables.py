@@ -1,29 +1,35 @@
-"""Results that appear whole or not at all: written beside their place, then renamed."""
+"""Reading tables and writing results.
+
+A private table is read without telling anything about its rows: what its values are like is only
+known after the ledger was charged, and then with one message for all defects.
+"""
 
 import csv
 import io
 import os
-import shutil
-import stat
 import sys
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
+from permea._files import write_atomically, write_together
 from permea._text import safe_cell
-from permea.cli.console import CommandError, ExitCode, one_line
+from permea.cli.console import CommandError, Console, ExitCode, one_line
 from permea.privacy.release import UnreadableRowsError
 
 STREAM = "-"
+FORMATS = (".csv", ".parquet")
+_PARQUET_MAGIC = b"PAR1"
+
+
+# ---- results -------------------------------------------------------------------------------------
 
 
 def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...] = ()) -> None:
@@ -34,21 +40,20 @@ def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...
     path : str
         Where the result will go; ``-`` is standard output.
     suffixes : tuple of str
-        Endings that name a format that can be written; empty for any.
+        Endings of the formats that can be written; empty for any.
     inputs : tuple of str
         Files that must not be overwritten.
     """
     if path == STREAM:
         return
     target = Path(path)
+    folder = target.absolute().parent
     if target.is_dir():
+        example = f"{target / 'result'}{suffixes[0] if suffixes else ''}"
         raise CommandError(
-            f"{path} is a folder. Name a file in it, e.g. -o {target / 'result'}"
-            f"{suffixes[0] if suffixes else ''}.",
-            ExitCode.OUTPUT,
+            f"{path} is a folder. Name a file in it, e.g. -o {example}.", ExitCode.OUTPUT
         )
-    special = target.exists() and not target.is_file()
-    if suffixes and not special and target.suffix.lower() not in suffixes:
+    if suffixes and not is_device(path) and target.suffix.lower() not in suffixes:
         known = " or ".join(suffixes)
         raise CommandError(
             f"{path}: the ending of an output file says its format; use {known}.", ExitCode.USAGE
@@ -60,10 +65,6 @@ def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...
                 f"{path} is also the input and would be lost. Choose another name for -o.",
                 ExitCode.USAGE,
             )
-    _check_folder(target.absolute().parent)
-
-
-def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise CommandError(
             f"The folder {folder} does not exist. Create it, or write elsewhere with -o.",
@@ -71,238 +72,74 @@ def _check_folder(folder: Path) -> None:
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CommandError(
-            f"The folder {folder} is not writable for you. Write elsewhere with -o.",
-            ExitCode.OUTPUT,
+            f"You may not write to the folder {folder}. Write elsewhere with -o.", ExitCode.OUTPUT
         )
+
+
+def check_table_output(console: Console, path: str, *inputs: str | None) -> None:
+    """The same for a table, which must not share standard output with JSON."""
+    if console.as_json and path == STREAM:
+        raise CommandError(
+            "--json and the table would mix on standard output; give -o FILE.", ExitCode.USAGE
+        )
+    check_output(path, FORMATS, inputs=tuple(one for one in inputs if one is not None))
+
+
+def is_device(path: str) -> bool:
+    """Whether something other than a regular file is at this path, such as a pipe."""
+    return Path(path).exists() and not Path(path).is_file()
 
 
 @contextmanager
-def replacing(path: str | Path, *, secret: bool = False) -> Iterator[Path]:
-    """Give a place beside ``path`` to write to, and rename it to ``path`` when all went well.
-
-    The place has a random name and can be read by its owner alone while it is written. A symbolic
-    link at ``path`` is replaced, and what it points to is not touched. Whatever goes wrong, an
-    interrupt included, the place is removed and ``path`` is as before. With ``secret`` the file can
-    be read by its owner alone, and nothing but a file is written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder, "out.txt")) as beside:
-    ...         _ = beside.write_text("done")
-    ...     Path(folder, "out.txt").read_text(), len(list(Path(folder).iterdir()))
-    ('done', 1)
-    """
-    target = Path(path)
-    device = target.exists() and not target.is_file()
-    if device and secret:
-        raise CommandError(
-            f"{path} is no file, and what would be written is for its owner alone. Name a file "
-            "with -o.",
-            ExitCode.OUTPUT,
-        )
-    folder = None if device else target.absolute().parent
-    beside: Path | None = None
+def output_errors(path: object) -> Iterator[None]:
+    """Turn an error while writing to ``path`` into one line."""
     try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{target.name}.", suffix=".part")
-        os.close(handle)
-        beside = Path(name)
-        yield beside
-        if device:
-            with beside.open("rb") as source, target.open("wb") as sink:
-                shutil.copyfileobj(source, sink)
-            return
-        _settle(beside, target, secret)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or one_line(error)
+        yield
+    except OSError as error:
+        reason = error.strerror or one_line(error)
         raise CommandError(
             f"{path} could not be written: {reason}. Nothing was changed; free some space or write "
             "elsewhere with -o.",
             ExitCode.OUTPUT,
         ) from error
-    finally:
-        if beside is not None:
-            beside.unlink(missing_ok=True)
 
 
-def _settle(beside: Path, target: Path, secret: bool) -> None:
-    """Bring a complete file to the disk and to its name."""
-    with beside.open("rb") as written:
-        os.fsync(written.fileno())
-    beside.chmod(0o600 if secret else _mode(target))
-    os.replace(beside, target)
+def write_result(path: str, data: bytes) -> None:
+    """Write a file that appears complete or not at all; a device or a pipe gets the bytes."""
+    with output_errors(path):
+        if is_device(path):
+            Path(path).write_bytes(data)
+        else:
+            write_atomically(path, data)
 
 
-def _mode(target: Path) -> int:
-    """Permissions of the file that is replaced, if it is one, or of any new file."""
-    if target.exists() and stat.S_ISREG(target.lstat().st_mode):
-        return target.stat().st_mode & 0o777
-    umask = os.umask(0o077)  # it can only be read by setting it; meanwhile files are private
-    os.umask(umask)
-    return 0o666 & ~umask
+def write_results(files: dict[str, bytes]) -> None:
+    """Write all files or none; the last one is the result that the others belong to."""
+    with output_errors(list(files)[-1]):
+        write_together({Path(path): data for path, data in files.items()})
 
 
-def write_whole(path: str | Path, write: Callable[[Path], object], *, secret: bool = False) -> None:
-    """Let ``write`` fill a file that appears at ``path`` only when it is complete."""
-    with replacing(path, secret=secret) as beside:
-        write(beside)
-
-
-FORMATS = (".csv", ".parquet")
-Kind = Literal["csv", "parquet"]
-_PARQUET_MAGIC = b"PAR1"
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What the columns of a table are for: features, one label, ids that pass, and the rest."""
-
-    label: str | None = None
-    ids: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-    def features(self, frame: pd.DataFrame, what: str) -> list[str]:
-        """Names of the feature columns, after checking that the others exist."""
-        others = [*([] if self.label is None else [self.label]), *self.ids, *self.dropped]
-        require_columns(frame, others, what)
-        names = [name for name in frame.columns if name not in others]
-        if not names:
-            raise CommandError(f"{what} has no feature columns left.", ExitCode.INPUT)
-        return names
-
-
-def read_table(path: str) -> pd.DataFrame:
-    """Read a table from a file or, as ``-``, from standard input.
-
-    Parameters
-    ----------
-    path : str
-        ``.csv`` with a header line, ``.parquet``, or ``-`` for either on standard input.
-
-    Returns
-    -------
-    pandas.DataFrame
-        At least one row, unique column names.
-    """
-    raw, what, kind = read_bytes(path)
-    frame = parse_parquet(raw, what) if kind == "parquet" else parse_csv(raw, what)
-    return check_shape(frame, what)
-
-
-def read_bytes(path: str) -> tuple[bytes, str, Kind]:
-    """Content of a table's file, what to call it in messages, and its format."""
-    raw = _content(path)
-    what = "Standard input" if path == STREAM else path
-    if not raw.strip():
-        raise CommandError(f"{what} is empty. A header line and rows are needed.", ExitCode.INPUT)
-    suffix = Path(path).suffix.lower()
-    if suffix == ".parquet" or raw[:4] == _PARQUET_MAGIC:
-        return raw, what, "parquet"
-    if path == STREAM or suffix in ("", ".csv", ".txt") or Path(path).is_fifo():
-        return raw, what, "csv"
-    raise CommandError(
-        f"{what}: unknown kind of file {suffix!r}. Save it as CSV or Parquet.", ExitCode.INPUT
-    )
-
-
-def _content(path: str) -> bytes:
+def write_table(frame: pd.DataFrame, path: str) -> None:
+    """Write a table to a file, or on ``-`` as CSV to standard output."""
     if path == STREAM:
-        return sys.stdin.buffer.read()
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError:
-        reason = "does not exist. Check the path"
-    except IsADirectoryError:
-        reason = "is a folder, not a file. Name the file in it"
-    except PermissionError:
-        reason = "may not be read by you. Check its permissions"
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror}. Check the disk and the path"
-    raise CommandError(f"{path} {reason}.", ExitCode.INPUT)
+        sys.stdout.write(table_file(frame, path).decode())
+    else:
+        write_result(path, table_file(frame, path))
 
 
-def parse_csv(raw: bytes, what: str) -> pd.DataFrame:
-    """A table from CSV; what is wrong is told without a line number."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            header = pd.read_csv(io.BytesIO(raw), header=None, nrows=1, dtype=str)
-            frame = pd.read_csv(io.BytesIO(raw), index_col=False, low_memory=False)
-    except UnicodeDecodeError:
-        raise CommandError(
-            f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet.", ExitCode.INPUT
-        ) from None
-    except (ValueError, pd.errors.ParserWarning):
-        raise CommandError(
-            f"{what} is not a readable CSV file. Every line needs as many values as the header has "
-            "names, separated by commas, and every opened quotation mark a closing one.",
-            ExitCode.INPUT,
-        ) from None
-    names = header.iloc[0].astype(str).str.strip()
-    if names.duplicated().any():
-        twice = names[names.duplicated()].iloc[0]
-        raise CommandError(f"{what}: the column {twice!r} is there twice.", ExitCode.INPUT)
-    if len(frame.columns) == 1 and ";" in str(frame.columns[0]):
-        raise CommandError(
-            f"{what}: the columns seem to be separated by ';'. Save it with commas.", ExitCode.INPUT
-        )
-    return frame
-
-
-def parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
-    """A table from Parquet."""
-    try:
-        return pd.read_parquet(io.BytesIO(raw))
-    except ImportError as error:
-        raise CommandError(
-            f'Parquet needs pyarrow: pip install "permea[cli]" ({error.name} is missing).',
-            ExitCode.UNAVAILABLE,
-        ) from None
-    except (OSError, ValueError):  # pyarrow's errors derive from these
-        raise CommandError(
-            f"{what} is not a readable Parquet file: damaged, cut short or another format. "
-            "Get a fresh copy, or save it as CSV.",
-            ExitCode.INPUT,
-        ) from None
-
-
-def check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
-    """The table, once it has rows and a name of its own for every column."""
-    frame.columns = [str(name) for name in frame.columns]
-    if len(frame) == 0:
-        raise CommandError(f"{what} has a header but no rows.", ExitCode.INPUT)
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise CommandError(f"{what}: the column {twice!r} is there twice.", ExitCode.INPUT)
-    return frame
-
-
-def write_table(
-    frame: pd.DataFrame, path: str, *, complete: Callable[[Path], object] | None = None
-) -> None:
-    """Write a table; on ``-`` as CSV to standard output.
+def table_file(frame: pd.DataFrame, path: str) -> bytes:
+    """The content of a table's file, in the format that its ending says.
 
     A CSV file may be opened by a spreadsheet, so its text is made harmless by `harmless`. Parquet
-    keeps every text as it is. ``complete`` gets the complete file before it takes its name.
+    keeps every text as it is.
     """
-    if path == STREAM:
-        sys.stdout.write(harmless(frame).to_csv(index=False))
-        return
-
-    def write(beside: Path) -> None:
-        if Path(path).suffix.lower() == ".parquet":
-            frame.to_parquet(beside, index=False)
-        else:
-            harmless(frame).to_csv(beside, index=False, lineterminator="\n")
-        if complete is not None:
-            complete(beside)
-
-    write_whole(path, write)
+    if Path(path).suffix.lower() == ".parquet":
+        return bytes(frame.to_parquet(None, index=False))
+    return harmless(frame).to_csv(index=False, lineterminator="\n").encode()
 
 
 def harmless(frame: pd.DataFrame) -> pd.DataFrame:
-    """Give a table whose names and text cells no spreadsheet runs and no terminal obeys.
+    """Escape names and text cells that a spreadsheet would run or a terminal would obey.
 
     Numbers, truth values and dates stay as they are.
 
@@ -321,8 +158,135 @@ def harmless(frame: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
+def with_predictions(frame: pd.DataFrame, column: str, values: Any, what: str) -> pd.DataFrame:
+    """The table with one more column."""
+    if column in frame.columns:
+        raise CommandError(
+            f"{what} already has a column {column!r}; name the new one with --column.",
+            ExitCode.USAGE,
+        )
+    return frame.assign(**{column: np.asarray(values)})
+
+
+def counts_by_class(answer: Any) -> dict[str, int]:
+    """How often each class was predicted."""
+    names, counts = np.unique(np.asarray(answer).astype(str), return_counts=True)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+def read_table(path: str) -> pd.DataFrame:
+    """Read a table from a file or, as ``-``, from standard input.
+
+    Parameters
+    ----------
+    path : str
+        ``.csv`` with a header line, ``.parquet``, or ``-`` for either on standard input.
+
+    Returns
+    -------
+    pandas.DataFrame
+        At least one row, unique column names.
+    """
+    raw, what, is_parquet = _read_bytes(path)
+    return _check_shape(_parse_parquet(raw, what) if is_parquet else _parse_csv(raw, what), what)
+
+
+def _read_bytes(path: str) -> tuple[bytes, str, bool]:
+    """Content of a table's file, its name in messages, and whether it is Parquet."""
+    raw = sys.stdin.buffer.read() if path == STREAM else read_file(path)
+    what = "Standard input" if path == STREAM else path
+    if not raw.strip():
+        raise CommandError(f"{what} is empty. A header line and rows are needed.", ExitCode.INPUT)
+    suffix = Path(path).suffix.lower()
+    if suffix == ".parquet" or raw[:4] == _PARQUET_MAGIC:
+        return raw, what, True
+    if path == STREAM or suffix in ("", ".csv", ".txt") or Path(path).is_fifo():
+        return raw, what, False
+    raise CommandError(
+        f"{what}: unknown file type {suffix!r}. Save it as CSV or Parquet.", ExitCode.INPUT
+    )
+
+
+def read_file(path: str | Path) -> bytes:
+    """Content of an input file; an error is one line."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        reason = "does not exist. Check the path"
+    except IsADirectoryError:
+        reason = "is a folder, not a file. Name the file in it"
+    except PermissionError:
+        reason = "may not be read by you. Check its permissions"
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}. Check the disk and the path"
+    raise CommandError(f"{path} {reason}.", ExitCode.INPUT)
+
+
+def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
+    """A table from CSV; error messages contain no line number."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            header = pd.read_csv(io.BytesIO(raw), header=None, nrows=1, dtype=str)
+            frame = pd.read_csv(io.BytesIO(raw), index_col=False, low_memory=False)
+    except UnicodeDecodeError:
+        raise CommandError(
+            f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet.", ExitCode.INPUT
+        ) from None
+    except (ValueError, pd.errors.ParserWarning):
+        raise CommandError(
+            f"{what} is not a readable CSV file. Every line needs as many values as the header has "
+            "names, separated by commas, and every opening quotation mark a closing one.",
+            ExitCode.INPUT,
+        ) from None
+    _check_unique(pd.Index(header.iloc[0].astype(str).str.strip()), what)
+    if len(frame.columns) == 1 and ";" in str(frame.columns[0]):
+        raise CommandError(
+            f"{what}: the columns seem to be separated by ';'. Save it with commas.", ExitCode.INPUT
+        )
+    return frame
+
+
+def _parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
+    """A table from Parquet."""
+    try:
+        return pd.read_parquet(io.BytesIO(raw))
+    except ImportError as error:
+        raise CommandError(
+            f'Parquet needs pyarrow: pip install "permea[cli]" ({error.name} is missing).',
+            ExitCode.UNAVAILABLE,
+        ) from None
+    except (OSError, ValueError):  # pyarrow's errors derive from these
+        raise CommandError(
+            f"{what} is not a readable Parquet file: damaged, cut short or another format. "
+            "Get a fresh copy, or save it as CSV.",
+            ExitCode.INPUT,
+        ) from None
+
+
+def _check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+    """The table, if it has rows and unique column names."""
+    frame.columns = pd.Index([str(name) for name in frame.columns])
+    if len(frame) == 0:
+        raise CommandError(f"{what} has a header but no rows.", ExitCode.INPUT)
+    _check_unique(frame.columns, what)
+    return frame
+
+
+def _check_unique(names: pd.Index, what: str) -> None:
+    if names.has_duplicates:
+        twice = names[names.duplicated()][0]
+        raise CommandError(f"{what}: the column {twice!r} is there twice.", ExitCode.INPUT)
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+
 def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
-    """Say which columns are missing and which ones there are."""
+    """Refuse a table without these columns; the message says which ones it has."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise CommandError(
@@ -333,37 +297,42 @@ def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
 
 def numbers(frame: pd.DataFrame, columns: list[str], what: str) -> NDArray[np.float64]:
     """The columns as a matrix; text, categories, dates, gaps and infinities are refused."""
+    require_columns(frame, columns, what)
     for name in columns:
-        check_numeric(frame[name], name, what)
+        _check_numeric(frame[name], name, what)
     matrix = frame[columns].to_numpy(dtype=np.float64)
     bad = ~np.isfinite(matrix)
     if bad.any():
         first = int(np.flatnonzero(bad.any(axis=0))[0])
         raise CommandError(
             f"{what}: column {columns[first]!r} has missing or infinite values. Fill them with a "
-            "constant that does not depend on the data, or leave the rows out.",
+            "constant that does not depend on the data, or remove the rows.",
             ExitCode.INPUT,
         )
     return matrix
 
 
-def check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
-    """Refuse a column of another kind than numbers, and say what can be done with it."""
+def numeric_columns(frame: pd.DataFrame) -> list[str]:
+    """Names of the columns that hold numbers."""
+    return [name for name in frame.columns if pd.api.types.is_numeric_dtype(frame[name])]
+
+
+def _check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
+    """Refuse a column that does not hold numbers, and say what can be done with it."""
     if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
         return
-    advice = f"drop it with --drop {name}, or let it pass untouched with --id {name}"
+    advice = f"drop it with --drop {name}, or pass it through unchanged with --id {name}"
     if isinstance(values.dtype, pd.CategoricalDtype):
         kind = "holds categories; noise on their codes would mean nothing"
     elif pd.api.types.is_datetime64_any_dtype(values):
-        kind = "holds dates; turn them into numbers such as days since a public date first"
+        kind = "holds dates; convert them to numbers such as days since a public date"
+    elif pd.to_numeric(values, errors="coerce").notna().any():
+        raise CommandError(
+            f"{what}: column {name!r} has text where a number is expected. Correct it, or "
+            f"{advice}.",
+            ExitCode.INPUT,
+        )
     else:
-        readable = pd.to_numeric(values, errors="coerce").notna()
-        if readable.any():
-            raise CommandError(
-                f"{what}: column {name!r} has text where a number is expected. Correct it, or "
-                f"{advice}.",
-                ExitCode.INPUT,
-            )
         kind = "holds text (categories); noise on their codes would mean nothing"
     raise CommandError(
         f"{what}: column {name!r} {kind}. Encode it as 0/1 columns, {advice}.", ExitCode.INPUT
@@ -376,21 +345,25 @@ def labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[np.generic]:
     values = frame[label]
     if values.isna().any():
         raise CommandError(
-            f"{what}: the label {label!r} is missing in some rows. Leave these rows out.",
+            f"{what}: the label {label!r} is missing in some rows. Remove these rows.",
             ExitCode.INPUT,
         )
     array = values.to_numpy()
     if array.dtype.kind == "f":
-        if not np.all(array == np.floor(array)):
-            raise CommandError(
-                f"{what}: the label {label!r} holds fractions; classes are expected. Name the "
-                "column of classes with --label.",
-                ExitCode.INPUT,
-            )
-        return array
-    if array.dtype.kind in "iub":
+        check_whole(array, label, what)
+    if array.dtype.kind in "fiub":
         return array
     return np.asarray([str(item) for item in array])
+
+
+def check_whole(values: NDArray[np.float64], label: str, what: str) -> None:
+    """Refuse fractions as class labels."""
+    if np.any(values != np.floor(values)):
+        raise CommandError(
+            f"{what}: the label {label!r} holds fractions; classes are expected. Name the column "
+            "of classes with --label.",
+            ExitCode.INPUT,
+        )
 
 
 def listed(names: list[str], most: int = 8) -> str:
@@ -405,11 +378,14 @@ def listed(names: list[str], most: int = 8) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+# ---- private tables ------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class PrivateTable:
-    """Rows that are read in silence.
+    """A table about whose rows no message says anything.
 
-    ``typed`` says whether the file declares the kind of each column (Parquet), or whether the kind
+    ``typed`` says whether the file declares the type of each column (Parquet), or whether the type
     could only be guessed from the values (CSV).
     """
 
@@ -421,7 +397,7 @@ class PrivateTable:
         """The columns as a matrix, NaN where there is no finite number."""
         if self.typed:
             for name in columns:
-                check_numeric(self.frame[name].iloc[:0], name, self.what)
+                _check_numeric(self.frame[name].iloc[:0], name, self.what)
         matrix = np.empty((len(self.frame), len(columns)))
         for index, name in enumerate(columns):
             values = pd.to_numeric(self.frame[name], errors="coerce")
@@ -430,7 +406,7 @@ class PrivateTable:
         return matrix
 
     def labels(self, label: str) -> NDArray[np.generic]:
-        """The label column; nothing but NaN when some row has no class."""
+        """The label column; all NaN when some row has no class."""
         try:
             return labels(self.frame, label, self.what)
         except CommandError:
@@ -448,22 +424,22 @@ def read_private_table(path: str) -> PrivateTable:
     Returns
     -------
     PrivateTable
-        At least one row, unique column names. Lines that cannot be read give one row in which
+        At least one row, unique column names. A file with unreadable lines gives one row in which
         everything is missing.
     """
-    raw, what, kind = read_bytes(path)
-    if kind == "parquet":
-        return PrivateTable(check_shape(parse_parquet(raw, what), what), what, typed=True)
-    header = parse_csv(_header(raw), what)
+    raw, what, is_parquet = _read_bytes(path)
+    if is_parquet:
+        return PrivateTable(_check_shape(_parse_parquet(raw, what), what), what, typed=True)
+    header = _parse_csv(_header(raw), what)
     try:
-        frame = parse_csv(raw, what)
+        frame = _parse_csv(raw, what)
     except CommandError:
         frame = header.reindex([0])
-    return PrivateTable(check_shape(frame, what), what, typed=False)
+    return PrivateTable(_check_shape(frame, what), what, typed=False)
 
 
 def _header(raw: bytes) -> bytes:
-    r"""The lines of a CSV file up to the end of its header, which is all that is public of it.
+    r"""The lines of a CSV file up to the end of its header, the only public part of it.
 
     Examples
     --------
@@ -477,27 +453,23 @@ def _header(raw: bytes) -> bytes:
             lines.append(line)
             yield line
 
-    with suppress(csv.Error):  # a name of more than 100000 characters, say
+    with suppress(csv.Error):  # a name of more than 100000 characters, for example
         next((cells for cells in csv.reader(taken()) if any(map(str.strip, cells))), None)
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 @contextmanager
-def refused_after_charge(what: str) -> Iterator[None]:
-    """Turn the refusal of rows that were charged for into the message of `unusable`."""
+def one_message_about(path: str) -> Iterator[None]:
+    """Turn any defect of rows that were charged for into the same message."""
     try:
         yield
     except UnreadableRowsError:
-        raise unusable(what) from None
-
-
-def unusable(what: str) -> CommandError:
-    """The one message about the values of a private table."""
-    name = "Standard input" if what == STREAM else what
-    return CommandError(
-        f"{name}: some value or line cannot be used. Which, how many and why is private. Expected "
-        "are numbers inside the declared domain in every feature column, a class in every row, and "
-        "nothing missing. Say --clip to move values to the ends of the domain, and --id or --drop "
-        "for columns that are no features. What was charged to a ledger stays charged.",
-        ExitCode.INPUT,
-    )
+        what = "Standard input" if path == STREAM else path
+        raise CommandError(
+            f"{what}: some value or line cannot be used. Which, how many and why is private. "
+            "Expected are numbers inside the declared domain in every feature column, a class in "
+            "every row, and no missing values. Use --clip to move values to the ends of the "
+            "domain, and --id or --drop for columns that are not features. What was charged to a "
+            "ledger stays charged.",
+            ExitCode.INPUT,
+        ) from None

@@ -1,4 +1,4 @@
-"""``permea bench``: the seeds' tables and the speed figures, from a checkout of the project."""
+"""``permea bench``: the benchmarks, from a checkout of the project."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def bench(
         list[str] | None, typer.Argument(help="list, run NAME (-- options of its own), report.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small run that proves it works; nothing is kept.")
+        bool, typer.Option("--quick", help="A small run to see that it works; nothing is kept.")
     ] = False,
     repeat: Annotated[
         int, typer.Option("--repeat", min=1, metavar="K", help="Seeds 0 to K-1; keeps mean ± sd.")
@@ -47,7 +47,7 @@ def bench(
     code = subprocess.run(words, cwd=root, env=environment, check=False).returncode
     if code:
         raise CommandError(
-            f"The benchmark ended with code {code}; its own message stands above.",
+            f"The benchmark ended with code {code}; its own message is above.",
             ExitCode.UNEXPECTED,
         )
 

@@ -18,12 +18,12 @@ from permea._version import __version__
 from permea.audit import AttackReport, attack, guarantee_rows
 from permea.cli.app import START, command
 from permea.cli.console import Console
-from permea.cli.tables import check_output, write_whole
+from permea.cli.tables import check_output, write_result
 from permea.compose import KAHMClassifier
 from permea.datasets import load_digits
 from permea.federation import Federation, Party
 from permea.privacy import Privacy
-from permea.report import Report, content, write_html
+from permea.report import Report, content, render
 
 NAMES = ("hospital north", "hospital south", "hospital west")
 Rows = tuple[NDArray[np.float64], NDArray[Any]]
@@ -66,7 +66,7 @@ def demo(
         found = attack(private, *setting.members, *setting.outside, kinds=content.METRIC_ATTACKS)
         console.say("measuring privacy against usefulness")
         report = _report(setting, privacy, private, plain, found)
-    write_whole(output, lambda beside: write_html(report, beside))
+    write_result(output, render(report).encode())
     _tell(console, report, output, time.monotonic() - start)
 
 

@@ -1,20 +1,27 @@
-"""``permea federate`` and ``permea party``: one classifier out of many owners' models."""
+"""``permea federate`` and ``permea party``: one classifier from the models of many owners."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
 import typer
 
 from permea._text import safe_text
 from permea.cli.app import TOGETHER, command
-from permea.cli.commands.predict import feature_columns, load_model
-from permea.cli.console import CommandError, Console, ExitCode, one_line
-from permea.cli.tables import FORMATS, STREAM, check_output, numbers, read_table, write_table
-from permea.cli.trust import HOW_TO_VERIFY, Trusted, standing, trusted_keys
+from permea.cli.console import CommandError, Console, ExitCode
+from permea.cli.models import feature_columns, load_model
+from permea.cli.options import NewColumn, TableOutput, Trusted
+from permea.cli.signatures import HOW_TO_VERIFY, certificate_status, trusted_keys
+from permea.cli.tables import (
+    STREAM,
+    check_table_output,
+    numbers,
+    numeric_columns,
+    read_table,
+    with_predictions,
+    write_table,
+)
 from permea.federation import ConsentError, Federation, Party
-from permea.federation.settings import Summary
 
 
 @command(
@@ -33,57 +40,58 @@ def federate(
     queries: Annotated[
         str | None, typer.Option("--queries", help="Table to label: .csv, .parquet or -.")
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Table to write; - is standard output.")
-    ] = STREAM,
-    column: Annotated[str, typer.Option(help="Name of the new column.")] = "prediction",
+    output: TableOutput = STREAM,
+    column: NewColumn = "prediction",
     config: Annotated[
         Path | None, typer.Option(help="federation.toml of parties on the network.")
     ] = None,
     disjoint: Annotated[
-        bool, typer.Option("--disjoint", help="No record lies with two parties.")
+        bool, typer.Option("--disjoint", help="No two parties hold the same record.")
     ] = False,
     engine: Annotated[
         str | None,
-        typer.Option(help="embedded (MODELS here) or flower (--config); follows from the others."),
+        typer.Option(
+            help="embedded (MODELS are here) or flower (--config); follows from the arguments."
+        ),
     ] = None,
     trusted: Trusted = None,
 ) -> None:
     """Label rows by the distances of several parties: the nearest class over all of them wins.
 
-    With MODELS the private models have travelled here; with --config the parties are asked over
-    the network, and without --queries their service runs until it is stopped. What a party says of
-    itself is an unverified claim unless a key of --trusted has signed its model.
+    With MODELS the private models are files on this machine; with --config the parties are
+    queried over the network, and without --queries their service runs until it is stopped. A
+    party's certificate is an unverified claim unless a key of --trusted has signed its model.
     """
     if (config is None) == (not models):
         raise CommandError("Give model files, or --config federation.toml.", ExitCode.USAGE)
-    fitting = "embedded" if config is None else "flower"
-    if engine not in (None, fitting):
+    if engine not in (None, "embedded" if config is None else "flower"):
         raise CommandError(
             f"--engine {engine} does not go with these arguments: embedded takes model files, "
             "flower takes --config federation.toml.",
             ExitCode.USAGE,
         )
+    if config is not None:
+        _check_exists(config)
     if queries is None:
         if config is None:
-            raise CommandError("What is to be labelled? Give --queries FILE.", ExitCode.USAGE)
-        _serve(console, config)
+            raise CommandError("What should be labelled? Give --queries FILE.", ExitCode.USAGE)
+        console.say(f"serving the federation of {config}; stop with Ctrl-C")
+        _query_network(config, None)
+        console.result("stopped", {"stopped": True})
         return
-    if console.as_json and output == STREAM:
-        raise CommandError(
-            "--json and the table would mix on standard output; give -o FILE.", ExitCode.USAGE
-        )
-    check_output(output, FORMATS, inputs=(queries,))
+    check_table_output(console, output, queries)
     frame = read_table(queries)
     if config is not None:
-        result = _ask_network(config, frame, queries)
-        values: dict[str, Any] = {"report": result.report}
-        labelled = _labelled(frame, [], column, result.labels)
-        text = _parties_text(result.report.get("parties", {}))
+        names: list[str] = []
+        result = _query_network(config, numbers(frame, numeric_columns(frame), queries))
+        answer, values = result.labels, {"report": result.report}
+        parties = result.report.get("parties", {}).items()
+        text = "".join(f"{safe_text(name):<18}{safe_text(said)}\n" for name, said in parties)
     else:
         read = {path: load_model(path, trusted_keys(trusted)) for path in models or []}
-        labelled, values, text = _ask_models(read, frame, queries, column, disjoint)
-    write_table(labelled, output)
+        names = feature_columns(next(iter(read.values())), frame, queries)
+        answer, values, text = _query_models(read, frame, names, queries, disjoint)
+    write_table(with_predictions(frame.drop(columns=names), column, answer, queries), output)
     console.result(
         f"{text}{len(frame)} rows labelled, written to {output}",
         {"output": output, "rows": len(frame), **values},
@@ -91,18 +99,16 @@ def federate(
     )
 
 
-def _ask_models(
-    classifiers: dict[str, Any], frame: pd.DataFrame, what: str, column: str, disjoint: bool
-) -> tuple[pd.DataFrame, dict[str, Any], str]:
-    """Label by models that have travelled here (004 Remark 6)."""
+def _query_models(
+    classifiers: dict[str, Any], frame: pd.DataFrame, names: list[str], what: str, disjoint: bool
+) -> tuple[Any, dict[str, Any], str]:
+    """Labels by models that are files here (004 Remark 6), values for JSON and text."""
     try:
         parties = [Party(Path(path).stem, model) for path, model in classifiers.items()]
     except ConsentError as error:
-        raise CommandError(one_line(error), ExitCode.REFUSED) from error
+        raise CommandError(error, ExitCode.REFUSED) from error
     federation = Federation(parties, records="disjoint" if disjoint else "unknown")
-    columns = feature_columns(next(iter(classifiers.values())), frame, what)
-    X = numbers(frame, columns, what)
-    labelled = _labelled(frame, columns, column, federation.predict(X))
+    answer = federation.predict(numbers(frame, names, what))
     summary = federation.summary()
     values = {
         "parties": list(federation.names),
@@ -110,49 +116,17 @@ def _ask_models(
         "verified": summary.is_verified,
         "status": summary.status,
         "certificates": {
-            name: standing(certificate) for name, certificate in federation.certificates.items()
+            name: certificate_status(one) for name, one in federation.certificates.items()
         },
     }
-    return labelled, values, f"{summary}\n" + _advice(summary)
+    unverified = summary.is_private and not summary.is_verified
+    return answer, values, f"{summary}\n" + f"{HOW_TO_VERIFY}\n" * unverified
 
 
-def _advice(summary: Summary) -> str:
-    """What to do about claims that nobody vouches for."""
-    return "" if summary.is_verified or not summary.is_private else f"{HOW_TO_VERIFY}\n"
-
-
-def _parties_text(parties: dict[str, str]) -> str:
-    """How far the promise of each party on the network is believed."""
-    return "".join(f"{safe_text(name):<18}{safe_text(said)}\n" for name, said in parties.items())
-
-
-def _labelled(frame: pd.DataFrame, columns: list[str], column: str, answer: Any) -> pd.DataFrame:
-    kept = frame.drop(columns=columns)
-    if column in kept.columns:
-        raise CommandError(
-            f"There is a column {column!r} already; name the new one with --column.",
-            ExitCode.USAGE,
-        )
-    return kept.assign(**{column: np.asarray(answer)})
-
-
-def _ask_network(config: Path, frame: pd.DataFrame, what: str) -> Any:
+def _query_network(config: Path, queries: Any) -> Any:
     from permea.federation.service.deploy import run_federation
 
-    _must_exist(config)
-    columns = [name for name in frame.columns if pd.api.types.is_numeric_dtype(frame[name])]
-    result = run_federation(config, queries=numbers(frame, columns, what))
-    assert result is not None
-    return result
-
-
-def _serve(console: Console, config: Path) -> None:
-    from permea.federation.service.deploy import run_federation
-
-    _must_exist(config)
-    console.say(f"serving the federation of {config}; stop with Ctrl-C")
-    run_federation(config)
-    console.result("stopped", {"stopped": True})
+    return run_federation(config, queries=queries)
 
 
 @command("party", panel=TOGETHER, examples=["permea party --config clinic-a.toml"])
@@ -166,7 +140,7 @@ def party(
     """
     from permea.federation.service.deploy import run_party
 
-    _must_exist(config)
+    _check_exists(config)
     console.say(f"serving the party of {config}; stop with Ctrl-C")
     code = run_party(config)
     console.result("stopped", {"stopped": True, "code": code})
@@ -174,6 +148,6 @@ def party(
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
-def _must_exist(config: Path) -> None:
+def _check_exists(config: Path) -> None:
     if not config.is_file():
         raise CommandError(f"{config} does not exist. Check the path.", ExitCode.INPUT)

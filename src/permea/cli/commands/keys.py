@@ -9,15 +9,15 @@ import typer
 from permea._files import write_atomically
 from permea.cli.app import LEARN, command
 from permea.cli.console import CommandError, Console, ExitCode
-from permea.cli.tables import STREAM, check_output
-from permea.cli.trust import (
-    Trusted,
-    checked_certificate,
-    remark,
+from permea.cli.options import Trusted
+from permea.cli.signatures import (
+    certificate_status,
+    describe_certificate,
+    read_certificate,
     signing_key,
-    standing,
     trusted_keys,
 )
+from permea.cli.tables import FORMATS, STREAM, check_output
 from permea.privacy import Certificate
 from permea.privacy.signing import PublicKey, SigningError, SigningKey, TrustedKeys
 from permea.storage import load
@@ -35,24 +35,24 @@ def create(
         bool, typer.Option("--passphrase", help="Ask for a passphrase and encrypt the key.")
     ] = False,
 ) -> None:
-    """Make a key pair: sign with --sign OUTPUT, give the public line to your readers.
+    """Create a key pair: sign with --sign OUTPUT, and give the public line to your readers.
 
-    The file can be read by you alone. Nobody who lacks it can sign in your name, and a key that is
-    lost cannot be made again.
+    Only you can read the file. Nobody can sign in your name without it, and a lost key cannot be
+    restored.
     """
     check_output(output, ())
     key = SigningKey.generate(name)
     try:
         key.save(output, passphrase=_new_passphrase() if locked else None)
     except SigningError as error:
-        raise CommandError(str(error), ExitCode.OUTPUT) from error
+        raise CommandError(error, ExitCode.OUTPUT) from error
     console.say(f"private key written to {output}; your readers need this line:")
     console.result(str(key.public), {**_public_values(key.public), "private_key": output})
 
 
 @command("keys public", panel=LEARN, examples=["permea keys public clinic.key > clinic.pub"])
 def public(console: Console, key: KeyFile) -> None:
-    """Print the public line of a private key: what your readers put among their trusted keys."""
+    """Print the public line of a private key, which your readers add to their trusted keys."""
     found = signing_key(key, console)
     assert found is not None
     console.result(str(found.public), _public_values(found.public))
@@ -63,7 +63,7 @@ def trust(
     console: Console,
     trusted: TrustedFile,
     key: Annotated[
-        str, typer.Argument(metavar="PUBLIC", help="File with the public line, or - to read it.")
+        str, typer.Argument(metavar="PUBLIC", help="File with the public line; - for stdin.")
     ],
     name: Annotated[
         str | None, typer.Option(help="Name under which you know the owner; theirs by default.")
@@ -71,8 +71,8 @@ def trust(
 ) -> None:
     """Add a public key to the keys that you trust.
 
-    Compare the fingerprint with the owner first, in person or over the telephone: whoever holds
-    this key can sign certificates that you will read as PRIVATE.
+    Compare the fingerprint with the owner first, in person or on the telephone: anybody who has
+    this key can sign certificates that are then shown to you as PRIVATE.
     """
     found = _read_public(key)
     if name is not None:
@@ -83,13 +83,13 @@ def trust(
     before = trusted.read_text(encoding="utf-8") if trusted.exists() else ""
     joint = "" if not before or before.endswith("\n") else "\n"
     write_atomically(trusted, f"{before}{joint}{found}\n".encode())
-    text = f"{found.name} is trusted from now on; fingerprint {found.fingerprint}"
+    text = f"{found.name} is now trusted; fingerprint {found.fingerprint}"
     console.result(text, {**_public_values(found), "trusted": len(keys)})
 
 
 @command("keys list", panel=LEARN, examples=["permea keys list trusted.keys"])
 def list_keys(console: Console, trusted: TrustedFile) -> None:
-    """Show the keys of a file of trusted keys with their fingerprints."""
+    """List the trusted keys in a file, with their fingerprints."""
     keys = TrustedKeys.load(trusted)
     lines = [f"{key.name:<24}{key.fingerprint}" for key in keys] or ["no key is trusted"]
     console.result("\n".join(lines), {"keys": [_public_values(key) for key in keys]})
@@ -108,20 +108,21 @@ def verify(
     file: Annotated[str, typer.Argument(help="Model, or table with its certificate beside it.")],
     trusted: Trusted = None,
     certificate: Annotated[
-        str | None, typer.Option(help="Certificate of a table, where it lies elsewhere.")
+        str | None, typer.Option(help="Certificate of a table, if it is elsewhere.")
     ] = None,
 ) -> None:
-    """Check whose signature a model or a fabricated table carries.
+    """Check who signed a model or a fabricated table.
 
     The exit code is 7 when no trusted key has signed it.
     """
     keys = trusted_keys(trusted)
-    if Path(file).suffix.lower() in (".csv", ".parquet"):
-        found: Certificate | None = checked_certificate(file, certificate, keys)
+    if Path(file).suffix.lower() in FORMATS:
+        found: Certificate | None = read_certificate(file, certificate, keys)
     else:
         found = getattr(load(file, trusted=keys), "certificate_", None)
-    console.result(remark(found, file), {"file": file, **standing(found)})
-    if not standing(found)["verified"]:
+    status = certificate_status(found)
+    console.result(describe_certificate(found, file), {"file": file, **status})
+    if not status["verified"]:
         raise CommandError(f"No trusted key has signed {file}.", ExitCode.AUDIT)
 
 

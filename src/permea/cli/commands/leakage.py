@@ -1,4 +1,4 @@
-"""``permea leakage``: what the public columns of a table tell about the private ones."""
+"""``permea leakage``: what the public columns of a table reveal about the private ones."""
 
 import warnings
 from typing import Annotated, Any
@@ -8,15 +8,9 @@ import pandas as pd
 import typer
 
 from permea.cli.app import CHECK, command
-from permea.cli.console import CommandError, Console, ExitCode, plain
-from permea.cli.tables import (
-    check_output,
-    listed,
-    numbers,
-    read_table,
-    require_columns,
-    write_whole,
-)
+from permea.cli.console import CommandError, Console, ExitCode, json_file
+from permea.cli.options import JsonOutput
+from permea.cli.tables import check_output, listed, numbers, read_table, write_result
 from permea.information import (
     AdversaryReport,
     InformationLeakage,
@@ -24,8 +18,6 @@ from permea.information import (
     information_leakage,
     simulate_attack,
 )
-
-Released = Annotated[str, typer.Argument(help="Table with public columns; - for standard input.")]
 
 
 @command(
@@ -38,8 +30,12 @@ Released = Annotated[str, typer.Argument(help="Table with public columns; - for 
 )
 def leakage(
     console: Console,
-    released: Released,
-    private: Annotated[str, typer.Option("--private", help="Private columns, with commas.")],
+    released: Annotated[
+        str, typer.Argument(help="Table with public columns; - for standard input.")
+    ],
+    private: Annotated[
+        str, typer.Option("--private", help="Private columns, separated by commas.")
+    ],
     public: Annotated[
         str | None, typer.Option("--public", help="Public columns; all others by default.")
     ] = None,
@@ -52,19 +48,17 @@ def leakage(
         int, typer.Option(min=0, help="Resamples for the interval; 0 for the fast one.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Of the sample and of the split.")] = 0,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the findings as JSON.")
-    ] = None,
+    output: JsonOutput = None,
     max_recovered: Annotated[
         float | None,
         typer.Option(help="Exit with code 7 when more of a private column is provably recovered."),
     ] = None,
 ) -> None:
-    """Measure what public columns tell about private ones, and let an adversary try.
+    """Measure what public columns reveal about private ones, and simulate an attack.
 
     Prints the information leakage and the mutual information in nats and bits, and how well a
-    simulated attack recovers each private column of rows that it did not learn from. The table and
-    the findings stay with their owner: both are computed from the private columns.
+    simulated attack recovers each private column of rows that it did not learn from. Keep the table
+    and the findings with their owner: both are computed from the private columns.
     """
     if output is not None:
         check_output(output, (".json",), inputs=(released, secrets) if secrets else (released,))
@@ -78,10 +72,9 @@ def leakage(
         attack = simulate_attack(observed, hidden, random_state=seed)
     values = _values(leak, attack)
     if output is not None:
-        text = _as_json(values)
-        write_whole(output, lambda beside: beside.write_text(text, encoding="utf-8"))
+        write_result(output, json_file(values))
     console.result(f"{leak}\n\n{attack}", values)
-    _judge(attack, max_recovered)
+    _fail_if_recovered(attack, max_recovered)
 
 
 def _read(
@@ -97,10 +90,8 @@ def _read(
             ExitCode.INPUT,
         )
     hidden = _names(private, "--private")
-    require_columns(other, hidden, secrets or released)
     kept = [str(name) for name in frame.columns if secrets is not None or name not in hidden]
     seen = kept if public is None else _names(public, "--public")
-    require_columns(frame, seen, released)
     both = sorted(set(seen) & set(hidden)) if secrets is None else []
     if both or not seen:
         what = f"{listed(both)} cannot be private and public" if both else "no column is public"
@@ -140,13 +131,7 @@ def _values(leak: InformationLeakage, attack: AdversaryReport) -> dict[str, Any]
     }
 
 
-def _as_json(values: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(plain(values), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _judge(attack: AdversaryReport, most: float | None) -> None:
+def _fail_if_recovered(attack: AdversaryReport, most: float | None) -> None:
     """Fail when the adversary recovers more than is allowed, beyond chance."""
     if most is None:
         return

@@ -1,4 +1,4 @@
-"""``permea ledger``: what was spent of a data set's privacy, and whether the account is whole."""
+"""``permea ledger``: the privacy spent on each data set, and whether the ledger is intact."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from permea._text import safe_json
-from permea.cli import declaration as declare
 from permea.cli.app import CHECK, command
-from permea.cli.console import CommandError, Console, ExitCode, one_line
-from permea.cli.tables import STREAM, check_output, write_whole
-from permea.cli.trust import checked_certificate
+from permea.cli.console import CommandError, Console, ExitCode, json_file
+from permea.cli.options import Unit, make_budget
+from permea.cli.signatures import read_certificate
+from permea.cli.tables import STREAM, check_output, write_result
 from permea.privacy import Certificate, Ledger
 from permea.privacy.ledger_events import TamperedLedgerError, budget_text
 from permea.storage import load
@@ -41,22 +40,17 @@ def create(
     ledger: Where,
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Total ε per data set.")],
     delta: Annotated[float, typer.Option("--delta", help="Total δ per data set.")] = 0.0,
-    unit: Annotated[
-        declare.Unit, typer.Option("--unit", help="What one ε protects.")
-    ] = declare.Unit.entry,
+    unit: Annotated[Unit, typer.Option("--unit", help="What ε protects.")] = Unit.entry,
     composition: Annotated[
         Composition,
         typer.Option(help="basic adds up; tight needs releases that were planned in advance."),
     ] = Composition.basic,
 ) -> None:
-    """Create a ledger with a budget, which is fixed from then on.
+    """Create a ledger with a budget, which cannot be changed later.
 
-    Then give it to train, fabricate and source with --ledger.
+    Then pass it to train, fabricate and source with --ledger.
     """
-    try:
-        budget = declare.make_budget(epsilon, delta, unit)
-    except ValueError as error:
-        raise CommandError(one_line(error), ExitCode.USAGE) from error
+    budget = make_budget(epsilon, delta, unit)
     made = Ledger(ledger, budget=budget, composition=composition.value, existing=False)
     console.result(f"{made.where} created: {_limit(made)}", _values(made))
 
@@ -65,10 +59,10 @@ def create(
 def show(console: Console, ledger: Where) -> None:
     """Show what each data set has spent, and every event.
 
-    An event is charged before the rows are read and marked as released after. One that was charged
-    and never released belongs to a run that failed or was stopped; it stays charged.
+    An event is charged before the rows are read and marked as released afterwards. An event that
+    was charged and never released belongs to a run that failed or was stopped; it stays charged.
     """
-    found = _opened(ledger)
+    found = Ledger(ledger, existing=True)
     console.result(_text(found), _values(found))
 
 
@@ -85,19 +79,19 @@ def verify(
         typer.Option(
             "--certificate",
             "-c",
-            help="Model file or certificate (.json) that the ledger paid for; the latest is best "
-            "(repeat).",
+            help="Model file or certificate (.json) of a release that was charged to this ledger; "
+            "the latest is best (repeat).",
         ),
     ] = None,
 ) -> None:
     """Check that no event was altered, deleted, added or moved.
 
-    A ledger that was restored from an older copy holds together by itself: give the certificate of
-    a later release, and it is found. The exit code is 7 when the ledger was tampered with.
+    A ledger that was restored from an older copy is consistent by itself: pass the certificate of a
+    later release to detect it. The exit code is 7 when the ledger was tampered with.
     """
     evidence = [(path, _certificate(path)) for path in certificate or []]
     try:
-        found = _opened(ledger)
+        found = Ledger(ledger, existing=True)
         for _, one in evidence:
             found.check_against(one)
     except TamperedLedgerError as error:
@@ -109,7 +103,7 @@ def verify(
     if evidence:
         text += f"; it holds the events of {', '.join(path for path, _ in evidence)}"
     else:
-        text += "; whether it is the latest copy is shown by a certificate only (--certificate)"
+        text += "; only a certificate shows whether it is the latest copy (--certificate)"
     console.result(
         text,
         {
@@ -131,14 +125,13 @@ def export(
         str, typer.Option("--output", "-o", help="JSON file to write; - is standard output.")
     ] = STREAM,
 ) -> None:
-    """Write the account as JSON, to hand on: without the key, and without fingerprints of rows."""
+    """Write the ledger as JSON for others: without the key, and without fingerprints of rows."""
     check_output(output, (".json",), inputs=(ledger,))
-    found = _opened(ledger)
-    text = safe_json(found.to_dict(), indent=2) + "\n"
+    found = Ledger(ledger, existing=True)
     if output == STREAM:
-        print(text, end="")
+        print(json_file(found.to_dict()).decode(), end="")
         return
-    write_whole(output, lambda beside: beside.write_text(text, encoding="utf-8"))
+    write_result(output, json_file(found.to_dict()))
     console.result(
         f"{len(found)} events written to {output}", {"output": output, "events": len(found)}
     )
@@ -152,24 +145,19 @@ def import_(
     ],
     ledger: Where,
 ) -> None:
-    """Bring the JSON of permea 0.1 into a new database, which goes on from there.
+    """Import the JSON of permea 0.1 into a new database, which replaces it.
 
     Every event is checked. Rows that had one of the default names of 0.1 (data, source) count as
-    rows without a name, against every data set. Do not charge the old file any more.
+    rows without a name, against every data set. Do not use the old file any more.
     """
     made = Ledger.import_json(file, ledger)
     console.result(f"{len(made)} events imported into {made.where}\n{_text(made)}", _values(made))
 
 
-def _opened(where: str) -> Ledger:
-    """A ledger that exists."""
-    return Ledger(where, existing=True)
-
-
 def _certificate(path: str) -> Certificate:
     """The certificate of a model file, or a certificate itself."""
     if path.lower().endswith(".json"):
-        return checked_certificate(path, path, None)
+        return read_certificate(path, path, None)
     found = getattr(load(path), "certificate_", None)
     if not isinstance(found, Certificate):
         raise CommandError(f"{path} has no certificate.", ExitCode.MODEL)
@@ -196,7 +184,7 @@ def _text(ledger: Ledger) -> str:
     if left := sum(event.status == "charged" for event in ledger.events):
         lines.append(
             f"  {left} event{'s were' if left > 1 else ' was'} charged and never released: a run "
-            "failed, was stopped, or is still going on. What was charged stays charged."
+            "failed, was stopped, or is still running. What was charged stays charged."
         )
     return "\n".join(lines)
 

@@ -1,5 +1,6 @@
-"""``permea source`` and ``permea transfer``: hand over what was learned; learn with few labels."""
+"""``permea source`` and ``permea transfer``: learn with few labels from another owner's source."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,40 +10,45 @@ import pandas as pd
 import typer
 from numpy.typing import NDArray
 
-from permea.cli import declaration as declare
 from permea.cli.app import LEARN, command
-from permea.cli.commands.train import (
-    Components,
-    Data,
-    Dropped,
-    Family,
-    Ids,
-    Label,
-    fit_and_save,
-    make_classifier,
-    read_declared,
-)
+from permea.cli.commands.train import read_private, report_training
 from permea.cli.console import CommandError, Console, ExitCode
+from permea.cli.models import save_model
+from permea.cli.options import (
+    ColumnOptions,
+    Data,
+    Domain,
+    DomainFile,
+    Jobs,
+    Label,
+    LedgerOptions,
+    ModelOptions,
+    NewColumn,
+    PrivacyOptions,
+    Seed,
+    Sign,
+    TableOutput,
+    Trusted,
+    read_domains,
+)
+from permea.cli.signatures import (
+    certificate_status,
+    describe_certificate,
+    signing_key,
+    trusted_keys,
+)
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.cli.tables import (
-    FORMATS,
     STREAM,
-    Roles,
     check_output,
+    check_table_output,
+    check_whole,
+    counts_by_class,
     numbers,
+    one_message_about,
     read_table,
-    refused_after_charge,
-    require_columns,
+    with_predictions,
     write_table,
-)
-from permea.cli.trust import (
-    Sign,
-    Trusted,
-    remark,
-    signed_by,
-    signing_key,
-    standing,
-    trusted_keys,
 )
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
@@ -51,6 +57,7 @@ from permea.transfer import SourceModel, TransferClassifier
 from permea.transfer.target import DEFAULT_METHOD, METHODS
 
 Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
+Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @command(
@@ -65,61 +72,35 @@ def source(
     console: Console,
     data: Data,
     label: Label,
-    output: Annotated[str, typer.Option("--output", "-o", help="Artefact to write.")],
-    epsilon: declare.Epsilon = None,
-    delta: declare.Delta = 0.0,
-    unit: declare.UnitOption = declare.Unit.entry,
-    domain: declare.Domain = None,
-    domain_file: declare.DomainFile = None,
-    mechanism: declare.Mechanism = "optimal",
-    clip: declare.Clip = False,
-    ledger: declare.LedgerPlace = None,
-    budget: declare.BudgetOption = None,
-    dataset: declare.DatasetName = None,
-    seed: declare.Seed = None,
-    ids: Ids = None,
-    drop: Dropped = None,
-    family: Annotated[Family, typer.Option(help="Family of the classifier.")] = Family.kahm,
-    components: Components = 20,
-    layers: Annotated[int, typer.Option("--layers", min=1, help="Depth L.")] = 5,
-    jobs: Annotated[int, typer.Option("--jobs", help="Workers; -1 for all cores.")] = -1,
+    output: Annotated[str, typer.Option("--output", "-o", help="Source file to write.")],
+    declared: PrivacyOptions,
+    ledger: LedgerOptions,
+    columns: ColumnOptions,
+    family: ModelOptions,
+    seed: Seed = None,
     sign: Sign = None,
 ) -> None:
-    """Make an artefact of a labelled table that others can learn from.
+    """Make a file from a labelled table that others can learn from.
 
-    The rows are noised once; classifier, directions, class centres and class moments are learned
-    from the noised rows. The file carries the certificate and no row of the table.
+    Noise is added to the rows once; classifier, directions, class centres and class moments are
+    learned from the noised rows. The file contains the certificate and no row of the table.
     """
-    declared = declare.Declaration(epsilon, delta, unit, domain, domain_file, mechanism, clip)
     declared.check()
     check_output(output, (), inputs=(data,))
     key = signing_key(sign, console)
-    account = declare.open_ledger(ledger, budget, declared, dataset)
-    roles = Roles(label, tuple(ids or ()), tuple(drop or ()))
-    privacy, columns, X, y = read_declared(data, roles, declared)
-    components = min(components, len(columns))
-    options = {"n_components": components, "n_layers": min(layers, components), "n_jobs": jobs}
+    account = ledger.open(declared.unit)
+    privacy, names, rows = read_private(data, label, columns, declared)
     inner = SourceModel(
         privacy=unit_privacy(privacy),
-        classifier=make_classifier(family, None, options),
+        classifier=replace(family, components=min(family.components, len(names))).build(),
         random_state=seed,
     )
-    model = TableClassifier(inner, columns=columns, label=label, privacy=privacy)
-    console.say(f"learning from {len(columns)} columns of {data} ...")
-    with refused_after_charge(data):
-        fit_and_save(model, X, y, output, account, dataset, key)
-    certificate = model.certificate_
-    assert certificate is not None
-    values = {
-        "source": output,
-        "rows": X.shape[0],
-        "columns": X.shape[1],
-        "classes": [str(name) for name in model.classes_],
-        **standing(certificate),
-        "signed_by": None if key is None else key.name,
-        "certificate": certificate.to_dict(),
-    }
-    console.result(f"{certificate}\nsource written to {output}\n{signed_by(key)}", values)
+    model = TableClassifier(inner, columns=names, label=label, privacy=privacy)
+    console.say(f"learning from {len(names)} columns of {data} ...")
+    with one_message_about(data):
+        model.fit(*rows, ledger=account, dataset=ledger.dataset)
+    save_model(model, output, key)
+    report_training(console, model, "source", output, rows[0], key)
 
 
 @command(
@@ -129,44 +110,46 @@ def source(
 )
 def transfer(
     console: Console,
-    source: Annotated[str, typer.Argument(help="Artefact that `permea source` wrote.")],
+    source: Annotated[str, typer.Argument(help="File that `permea source` wrote.")],
     target: Annotated[str, typer.Argument(help="Table with few labels: .csv, .parquet, or -.")],
     label: Annotated[
         str, typer.Option("--label", "-l", help="Column of the classes; empty where unknown.")
     ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Table to write; - is standard output.")
-    ] = STREAM,
+    columns: ColumnOptions,
+    output: TableOutput = STREAM,
     new: Annotated[
         str | None, typer.Option("--new", help="Predict the rows of this table, not the target's.")
     ] = None,
     method: Annotated[
-        Method, typer.Option("--method", help="How source and target are brought together.")
+        Method, typer.Option("--method", help="How source and target are combined.")
     ] = Method[DEFAULT_METHOD],
-    domain: declare.Domain = None,
-    domain_file: declare.DomainFile = None,
-    ids: Ids = None,
-    drop: Dropped = None,
-    column: Annotated[str, typer.Option(help="Name of the new column.")] = "prediction",
+    domain: Domain = None,
+    domain_file: DomainFile = None,
+    column: NewColumn = "prediction",
     who: Annotated[
         bool, typer.Option("--who", help="Add a column that says which side decided.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", help="Workers; -1 for all cores.")] = -1,
+    jobs: Jobs = -1,
     seed: Annotated[int, typer.Option("--seed", help="For k-means.")] = 0,
     trusted: Trusted = None,
 ) -> None:
-    """Label a table that has few labels, with the help of another owner's artefact.
+    """Label a table that has few labels, with the help of another owner's source file.
 
     Leave the label empty (or -1) where it is not known. Columns with the names of the source's are
     used as the source used them; a table with other columns is aligned with the source.
     """
-    _check_streams(console, output, source, target, new)
+    check_table_output(console, output, source, target, new)
     given, promise, names = _load_source(source, trusted_keys(trusted))
     frame = read_table(target)
-    reader = _Reader(label, tuple(ids or ()), tuple(drop or ()), names, promise)
-    columns, same = reader.columns(frame, target, given.n_features_in_)
-    ends = reader.ends(frame, columns, same, domain, domain_file, target)
-    rows = reader.rows(frame, columns, ends, target)
+    features = columns.features(frame, label, target)
+    same = len(features) == given.n_features_in_ if names is None else {*names} <= {*features}
+    if same:
+        features = names or features
+        size = len(features)
+        ranges = None if promise is None else (promise.lows(size), promise.highs(size))
+    else:
+        ranges = _ranges(numbers(frame, features, target), features, domain, domain_file)
+    rows = _scaled(numbers(frame, features, target), ranges)
     classifier = TransferClassifier(
         given,
         method=method.value,
@@ -174,39 +157,40 @@ def transfer(
         n_jobs=jobs,
         random_state=seed,
     )
-    known = _labels(frame, label, target)
-    console.say(f"learning from {len(columns)} columns of {target} ...")
-    classifier.fit(rows, _like(known, given.classes_))
-    asked, what = (frame, target) if new is None else (read_table(new), new)
-    queries = rows if new is None else reader.rows(asked, columns, ends, new)
-    answer = classifier.labels_ if new is None else classifier.predict(queries)
-    if column in asked.columns:
-        raise CommandError(
-            f"{what} has a column {column!r} already; name the new one with --column.",
-            ExitCode.USAGE,
-        )
-    result = asked.drop(columns=columns).assign(**{column: answer})
+    console.say(f"learning from {len(features)} columns of {target} ...")
+    classifier.fit(rows, _known_labels(frame[label], target, given.classes_))
+    if new is None:
+        table, what, answer = frame, target, classifier.labels_
+    else:
+        table, what = read_table(new), new
+        rows = _scaled(numbers(table, features, new), ranges)
+        answer = classifier.predict(rows)
+    result = with_predictions(table.drop(columns=features), column, answer, what)
     if who:
-        result = result.assign(decided_by=classifier.who_decided(queries))
+        result = result.assign(decided_by=classifier.who_decided(rows))
     write_table(result, output)
-    _tell(console, classifier, answer, output, source)
-
-
-def _check_streams(
-    console: Console, output: str, source: str, target: str, new: str | None
-) -> None:
-    if console.as_json and output == STREAM:
-        raise CommandError(
-            "--json and the table would mix on standard output; give -o FILE.", ExitCode.USAGE
-        )
-    inputs = (source, target) if new is None else (source, target, new)
-    check_output(output, FORMATS, inputs=inputs)
+    status = certificate_status(classifier.certificate_)
+    console.result(
+        f"{len(answer)} rows predicted, written to {output}\n"
+        f"{describe_certificate(classifier.certificate_, source)}",
+        {
+            "output": output,
+            "rows": len(answer),
+            "predicted": counts_by_class(answer),
+            "method": classifier.method,
+            "history": [{"step": one.step, "changed": one.changed} for one in classifier.history_],
+            "source_private": status["private"],
+            "source_verified": status["verified"],
+            "source_status": status["status"],
+        },
+        stdout_taken=output == STREAM,
+    )
 
 
 def _load_source(
     path: str, trusted: TrustedKeys | None
 ) -> tuple[SourceModel, Privacy | None, list[str] | None]:
-    """The artefact, what was declared about its table, and its columns where they have names."""
+    """The source, what was declared about its table, and its columns where they have names."""
     model = load(path, trusted=trusted)
     if isinstance(model, TableClassifier) and isinstance(model.classifier_, SourceModel):
         return model.classifier_, model.privacy, [str(name) for name in model.columns]
@@ -219,111 +203,35 @@ def _load_source(
     )
 
 
-class _Reader:
-    """Turns tables of the target into matrices, always in the same way."""
-
-    def __init__(
-        self,
-        label: str,
-        ids: tuple[str, ...],
-        dropped: tuple[str, ...],
-        names: list[str] | None,
-        promise: Privacy | None,
-    ) -> None:
-        self.roles = Roles(label, ids, dropped)
-        self.names = names
-        self.promise = promise
-
-    def columns(self, frame: pd.DataFrame, what: str, expected: int) -> tuple[list[str], bool]:
-        """Feature columns, and whether they are those of the source."""
-        features = self.roles.features(frame, what)
-        if self.names is not None:
-            if set(self.names) <= set(features):
-                return self.names, True
-            return features, False
-        return features, len(features) == expected
-
-    def ends(
-        self,
-        frame: pd.DataFrame,
-        columns: list[str],
-        same: bool,
-        domain: tuple[float, float] | None,
-        domain_file: Path | None,
-        what: str,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Ranges that are mapped to [0, 1]; the target's own where nothing is declared."""
-        if same:
-            if self.promise is None:
-                return None
-            return self.promise.lows(len(columns)), self.promise.highs(len(columns))
-        if domain_file is not None:
-            return declare.read_domains(domain_file, columns)
-        if domain is not None:
-            return np.full(len(columns), domain[0]), np.full(len(columns), domain[1])
-        X = numbers(frame, columns, what)
-        low, high = X.min(axis=0), X.max(axis=0)
-        return low, np.where(high > low, high, low + 1)
-
-    def rows(
-        self,
-        frame: pd.DataFrame,
-        columns: list[str],
-        ends: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
-        what: str,
-    ) -> NDArray[np.float64]:
-        """The columns as a matrix in [0, 1]."""
-        require_columns(frame, columns, what)
-        X = numbers(frame, columns, what)
-        return X if ends is None else np.asarray((X - ends[0]) / (ends[1] - ends[0]))
+def _ranges(
+    X: NDArray[np.float64],
+    columns: list[str],
+    domain: tuple[float, float] | None,
+    domain_file: Path | None,
+) -> Ranges:
+    """Ranges that are mapped to [0, 1]; those of the target's own rows where none is declared."""
+    if domain_file is not None:
+        return read_domains(domain_file, columns)
+    if domain is not None:
+        return np.full(len(columns), domain[0]), np.full(len(columns), domain[1])
+    low, high = X.min(axis=0), X.max(axis=0)
+    return low, np.where(high > low, high, low + 1)
 
 
-def _labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[Any]:
-    """The label column as words; the empty word where there is none."""
-    values = frame[label]
-    words = np.full(len(values), "", dtype=object)
+def _scaled(X: NDArray[np.float64], ranges: Ranges | None) -> NDArray[np.float64]:
+    return X if ranges is None else np.asarray((X - ranges[0]) / (ranges[1] - ranges[0]))
+
+
+def _known_labels(values: "pd.Series[Any]", what: str, classes: NDArray[Any]) -> NDArray[Any]:
+    """The label column as text, empty where there is none; numbers stay numbers as text."""
+    texts = np.full(len(values), "", dtype=object)
     known = values.notna().to_numpy()
     if values.dtype.kind in "fiub":
         as_numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         known = known & (as_numbers != -1)
-        if np.any(as_numbers[known] != np.floor(as_numbers[known])):
-            raise CommandError(
-                f"{what}: the label {label!r} holds fractions; classes are expected. Name the "
-                "column of classes with --label.",
-                ExitCode.INPUT,
-            )
-        words[known] = [str(int(number)) for number in as_numbers[known]]
+        check_whole(as_numbers[known], str(values.name), what)
+        texts[known] = [str(int(number)) for number in as_numbers[known]]
     else:
-        words[known] = [str(item).strip() for item in values[known]]
-        words[words == "-1"] = ""
-    return words
-
-
-def _like(words: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """Words as labels of the kind that the source has; numbers are numbers there too."""
-    if classes.dtype.kind in "UO":
-        return words.astype(str)
-    return words
-
-
-def _tell(
-    console: Console, classifier: Any, answer: NDArray[Any], output: str, source: str
-) -> None:
-    names, counts = np.unique(np.asarray(answer).astype(str), return_counts=True)
-    found = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    certificate = classifier.certificate_
-    changes = [{"step": one.step, "changed": one.changed} for one in classifier.history_]
-    console.result(
-        f"{len(answer)} rows predicted, written to {output}\n{remark(certificate, source)}",
-        {
-            "output": output,
-            "rows": len(answer),
-            "predicted": found,
-            "method": classifier.method,
-            "history": changes,
-            "source_private": standing(certificate)["private"],
-            "source_verified": standing(certificate)["verified"],
-            "source_status": standing(certificate)["status"],
-        },
-        stdout_taken=output == STREAM,
-    )
+        texts[known] = [str(item).strip() for item in values[known]]
+        texts[texts == "-1"] = ""
+    return texts.astype(str) if classes.dtype.kind in "UO" else texts

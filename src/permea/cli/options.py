@@ -1,0 +1,331 @@
+"""Options that several commands share, each declared once.
+
+A dataclass here is a group of options: a command takes it as one parameter (see
+`permea.cli.app.Command`).
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from numpy.typing import NDArray
+
+from permea.cli.console import CommandError, ExitCode
+from permea.cli.models import build_classifier, families, feature_columns
+from permea.cli.tables import labels, listed, numbers, read_file, read_table, require_columns
+from permea.privacy import Budget, Ledger, Privacy
+from permea.privacy.ledger_events import clean_name
+from permea.privacy.noise import MECHANISMS
+from permea.privacy.signing import TRUSTED_KEYS_VARIABLE
+
+Data = Annotated[str, typer.Argument(help="Table: .csv, .parquet, or - for standard input.")]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Model file that permea wrote.")]
+Label = Annotated[str, typer.Option("--label", "-l", help="Column of the classes.")]
+TableOutput = Annotated[
+    str, typer.Option("--output", "-o", help="Table to write; - is standard output.")
+]
+JsonOutput = Annotated[
+    str | None, typer.Option("--output", "-o", help="Write the findings as JSON.")
+]
+NewColumn = Annotated[str, typer.Option(help="Name of the new column.")]
+Jobs = Annotated[int, typer.Option("--jobs", help="Workers; -1 for all cores.")]
+Components = Annotated[int, typer.Option("--components", min=1, help="Subspace dimension n.")]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="Repeatable noise: NOT private.", rich_help_panel="Privacy"),
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option("--sign", metavar="KEY", help="Sign the certificate with this private key."),
+]
+Trusted = Annotated[
+    Path | None,
+    typer.Option(
+        "--trusted",
+        metavar="FILE",
+        envvar=TRUSTED_KEYS_VARIABLE,
+        help="File of the public keys that you trust.",
+    ),
+]
+
+
+class Unit(StrEnum):
+    """What ε protects."""
+
+    entry = "entry"
+    record = "record"
+
+
+def _private(*names: str, **settings: Any) -> Any:
+    """An option in the panel "Privacy" of the help."""
+    return typer.Option(*names, rich_help_panel="Privacy", **settings)
+
+
+Domain = Annotated[
+    tuple[float, float] | None,
+    _private(
+        "--domain",
+        help="Public range LOW HIGH of every feature, from its meaning and not from the data.",
+    ),
+]
+DomainFile = Annotated[
+    Path | None,
+    _private(
+        "--domain-file",
+        help="Ranges per column: CSV with the columns column, low, high; or JSON.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PrivacyOptions:
+    """ε, δ, unit and domain; they become a `Privacy` once the columns are known."""
+
+    epsilon: Annotated[
+        float | None, _private("--epsilon", "-e", help="Bound on the privacy loss.")
+    ] = None
+    delta: Annotated[float, _private("--delta", help="Probability of failure.")] = 0.0
+    unit: Annotated[
+        Unit, _private("--unit", help="What ε protects: one entry, or one record (row).")
+    ] = Unit.entry
+    domain: Domain = None
+    domain_file: DomainFile = None
+    mechanism: Annotated[
+        str,
+        _private(
+            "--mechanism",
+            metavar="NAME",
+            help=f"Distribution of the noise: {', '.join(MECHANISMS)}.",
+        ),
+    ] = "optimal"
+    clip: Annotated[
+        bool, _private("--clip", help="Clip values outside the domain instead of refusing them.")
+    ] = False
+
+    def check(self, *, alternative: str = "") -> None:
+        """Refuse incomplete or impossible options before a file is read."""
+        if self.epsilon is None:
+            raise CommandError(
+                "How private? Give --epsilon (e.g. 1), --delta, --unit and the public range of "
+                f"the features with --domain LOW HIGH{alternative}.",
+                ExitCode.USAGE,
+            )
+        if self.domain is not None and self.domain_file is not None:
+            raise CommandError("Give --domain or --domain-file, not both.", ExitCode.USAGE)
+        if self.domain is None and self.domain_file is None:
+            raise CommandError(
+                "The public range of the features is missing: give --domain LOW HIGH, or "
+                "--domain-file with one range per column. Take it from what the features mean, "
+                "not from the data, whose minimum and maximum are private.",
+                ExitCode.USAGE,
+            )
+        self._build(self.domain or (0.0, 1.0))
+
+    def privacy(self, columns: list[str]) -> Privacy:
+        """The declared privacy of the named columns."""
+        if self.domain_file is None:
+            return self._build(self.domain)
+        low, high = read_domains(self.domain_file, columns)
+        return self._build((tuple(low.tolist()), tuple(high.tolist())))
+
+    def _build(self, domain: Any) -> Privacy:
+        declared: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "unit": self.unit.value,
+            "domain": domain,
+            "mechanism": self.mechanism,
+        }
+        try:
+            return Privacy(**declared)
+        except (ValueError, TypeError) as error:
+            raise CommandError(error, ExitCode.USAGE) from error
+
+    def bounded(self, X: NDArray[np.float64], privacy: Privacy) -> NDArray[np.float64]:
+        """The rows inside the domain: ``--clip`` moves other values to its ends.
+
+        Without ``--clip`` they become missing values, which are refused after the charge: whether
+        a value lies outside depends on the rows.
+        """
+        clipped = np.clip(X, privacy.lows(X.shape[1]), privacy.highs(X.shape[1]))
+        return np.asarray(clipped if self.clip else np.where(clipped == X, X, np.nan))
+
+
+def read_domains(path: Path, columns: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lower and upper ends of the named columns from a CSV or JSON file."""
+    if path.suffix.lower() == ".json":
+        ranges = read_json_pairs(path, '{"column": [low, high]}')
+        rows = [(name, low, high) for name, (low, high) in ranges.items()]
+        frame = pd.DataFrame(rows, columns=["column", "low", "high"])
+    else:
+        frame = read_table(str(path))
+    require_columns(frame, ["column", "low", "high"], str(path))
+    ends = frame.assign(column=frame["column"].astype(str)).set_index("column")
+    missing = [name for name in columns if name not in ends.index]
+    if missing:
+        raise CommandError(
+            f"{path} gives no range for the column{'s' * (len(missing) > 1)} {listed(missing)}. "
+            "Every feature needs one.",
+            ExitCode.INPUT,
+        )
+    try:
+        chosen = ends.loc[columns, ["low", "high"]].to_numpy(dtype=np.float64)
+    except (ValueError, TypeError):
+        raise CommandError(f"{path}: low and high must be numbers.", ExitCode.INPUT) from None
+    if len(chosen) != len(columns):
+        raise CommandError(f"{path} names a column twice.", ExitCode.INPUT)
+    return chosen[:, 0], chosen[:, 1]
+
+
+def read_json_pairs(path: Path, form: str) -> dict[str, tuple[Any, Any]]:
+    """A JSON file with two values for each name."""
+    try:
+        values = json.loads(read_file(path))
+        return {str(name): (first, second) for name, (first, second) in values.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise CommandError(f"{path} has another form than {form}.", ExitCode.INPUT) from None
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """The account that is charged before the rows are read."""
+
+    ledger: Annotated[
+        str | None,
+        _private(
+            "--ledger",
+            help="Account of the privacy spent: a database file (created if it does not exist), or "
+            "postgresql://user@host/database.",
+        ),
+    ] = None
+    budget: Annotated[
+        tuple[float, float] | None,
+        _private(
+            "--budget",
+            help="Total ε and δ that a new ledger allows per unit; it cannot be changed later.",
+        ),
+    ] = None
+    dataset: Annotated[
+        str | None,
+        _private(
+            "--dataset",
+            help="Name of the data set in the ledger. Different names mean different people; rows "
+            "without a name count against every data set.",
+        ),
+    ] = None
+
+    def open(self, unit: Unit) -> Ledger | None:
+        """Open the ledger, or create it when it does not exist."""
+        if self.ledger is None:
+            for name, value in (("--budget", self.budget), ("--dataset", self.dataset)):
+                if value is not None:
+                    raise CommandError(f"{name} needs --ledger.", ExitCode.USAGE)
+            return None
+        limit = None if self.budget is None else make_budget(*self.budget, unit)
+        try:
+            if self.dataset is not None:
+                clean_name(self.dataset)
+        except ValueError as error:
+            raise CommandError(error, ExitCode.USAGE) from error
+        return Ledger(self.ledger, budget=limit)
+
+
+def make_budget(epsilon: float, delta: float, unit: Unit) -> Budget:
+    """The budget that a command line declares."""
+    try:
+        return Budget(epsilon=epsilon, delta=delta, unit=unit.value)
+    except ValueError as error:
+        raise CommandError(error, ExitCode.USAGE) from error
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Columns that are not features."""
+
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Column that is not a feature (repeat).")
+    ] = None
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="Column to ignore (repeat).")] = (
+        None
+    )
+
+    def features(self, frame: pd.DataFrame, label: str | None, what: str) -> list[str]:
+        """Names of the feature columns, after checking that the others exist."""
+        others = [*([] if label is None else [label]), *(self.ids or ()), *(self.drop or ())]
+        require_columns(frame, others, what)
+        names = [name for name in frame.columns if name not in others]
+        if not names:
+            raise CommandError(f"{what} has no feature columns left.", ExitCode.INPUT)
+        return names
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model is trained, and how large it is."""
+
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "--family",
+            help=f"Model family: {', '.join(families())}; or package.module:Class, a family of "
+            "your own.",
+        ),
+    ] = "kahm"
+    components: Components = 20
+    layers: Annotated[int, typer.Option("--layers", min=1, help="Depth L.")] = 5
+    jobs: Jobs = -1
+
+    def build(self, **more: Any) -> Any:
+        """An unfitted classifier; ``more`` are further parameters of it."""
+        return build_classifier(
+            self.model,
+            n_components=self.components,
+            n_layers=min(self.layers, self.components),
+            n_jobs=self.jobs,
+            **more,
+        )
+
+
+Rows = tuple[NDArray[np.float64], NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class AttackTables:
+    """Rows with which a model is attacked: all three options, or none of them."""
+
+    members: Annotated[str | None, typer.Option(help="Rows that trained the model.")] = None
+    outside: Annotated[str | None, typer.Option(help="Rows that did not train it.")] = None
+    label: Annotated[str | None, typer.Option("--label", "-l", help="Column of the classes.")] = (
+        None
+    )
+
+    def check(self) -> tuple[str, ...]:
+        """The two paths, or nothing when no option was given."""
+        if self.members is None or self.outside is None or self.label is None:
+            if self.members is self.outside is self.label:
+                return ()
+            raise CommandError("--members, --outside and --label belong together.", ExitCode.USAGE)
+        return self.members, self.outside
+
+    def read(self, classifier: Any) -> tuple[Rows, Rows]:
+        """Features and labels of the rows that trained the model, and of the others."""
+        first, second = (self._read(classifier, path) for path in self.check())
+        return first, second
+
+    def _read(self, classifier: Any, path: str) -> Rows:
+        frame = read_table(path)
+        y = labels(frame, str(self.label), path)
+        X = numbers(frame, feature_columns(classifier, frame, path), path)
+        if not np.isin(y.astype(str), np.asarray(classifier.classes_).astype(str)).any():
+            raise CommandError(
+                f"{path}: none of the labels in {self.label!r} is a class of the model. Name the "
+                "column of the classes with --label.",
+                ExitCode.INPUT,
+            )
+        return X, y
