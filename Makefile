@@ -3,9 +3,10 @@ PY := .venv/bin/python
 READY := .venv/.ready
 PEERS := .venv-peers/.ready
 JOBS ?= 2
+PYTEST := OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow bench docs lint format lock clean
+.PHONY: help env demo check test test-slow bench docs lint format lock clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,11 +20,11 @@ $(READY): requirements.lock pyproject.toml scripts/create-env.sh
 demo: $(READY)  ## train a private federated classifier and write a report
 	@$(PY) -m permea demo
 
-test: $(READY)  ## lint, types and the fast tests (under 15 minutes on two cores)
-	@.venv/bin/ruff check .
-	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy
-	@OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
+check: lint  ## lint, types and the tests that your change touches (under a minute; BASE=main for a branch)
+	@PERMEA_TEST_SECONDS=40 $(PYTEST) -rs $$($(PY) scripts/changed_tests.py $(BASE))
+
+test: lint  ## lint, types and all fast tests (about five minutes on two cores)
+	@$(PYTEST)
 
 $(PEERS): $(READY) pyproject.toml
 	@echo "creating .venv-peers with the libraries that we compare with (once; some gigabytes)"
