@@ -1,13 +1,17 @@
 """The house rules that a machine can check."""
 
-import ast
 import importlib
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import permea
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from import_graph import imported_rooms, room_of  # noqa: E402
 
 ROOT = Path(permea.__file__).parent
 # What stands right may import what stands left; rooms on the same step do not see each other.
@@ -26,27 +30,6 @@ STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
 SHARED = {"_version", "_progress", "_parallel", "_files", "_text", "_arrays", "_validate"}
 ABOVE_ALL = {"__init__", "__main__"}
 SERVES_ALL_MODELS = {"storage"}  # may see models, privacy, compose and transfer; seen from above
-
-
-def room_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
-def imported_rooms(path: Path) -> set[str]:
-    """Rooms that a file imports at run time (imports for type checkers do not count)."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = [ast.Pass()]
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            start = ["permea", *path.relative_to(ROOT).parts][: -node.level] if node.level else []
-            module = ".".join([*start, node.module] if node.module else start)
-            names += [f"{module}.{alias.name}" for alias in node.names]
-    return {name.split(".")[1] for name in names if name.startswith("permea.")}
 
 
 FILES = sorted(ROOT.rglob("*.py"))

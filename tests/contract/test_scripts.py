@@ -1,0 +1,82 @@
+"""The architecture page is drawn from the code; `make check` finds the tests of a change."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import changed_tests  # noqa: E402
+import import_graph  # noqa: E402
+
+PAGE = import_graph.PAGE.read_text()
+HOP = re.compile(r"^\d+\. `([\w/.]+\.py):([\w.]+)`", re.MULTILINE)
+WALKS = {
+    part.partition("\n")[0]: HOP.findall(part)
+    for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
+    if HOP.search(part)
+}
+
+
+def test_the_page_shows_the_imports_of_the_code():
+    shown = import_graph.BLOCK.search(PAGE)[0]
+    assert shown == import_graph.drawn(), "run: python scripts/import_graph.py --write"
+
+
+def test_every_room_is_described_once():
+    described = re.findall(r"^\| `permea\.(\w+)`", PAGE, re.MULTILINE)
+    assert sorted(described) == sorted(import_graph.imports())
+
+
+def test_a_circle_is_found():
+    with pytest.raises(ValueError, match="circle: a, b"):
+        import_graph.in_order({"a": {"b"}, "b": {"a"}, "c": set()})
+
+
+def definition(file, name):
+    """The node of a function, class or method; None when it does not exist."""
+    node = ast.parse((import_graph.SOURCE / file).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for part in name.split("."):
+        inner = (n for n in ast.walk(node) if isinstance(n, kinds) and n.name == part)
+        node = next(inner, None)
+        if node is None:
+            return None
+    return node
+
+
+def test_there_are_three_walks():
+    assert len(WALKS) == 3
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_every_hop_exists_and_leads_to_the_next(walk):
+    hops = WALKS[walk]
+    assert 2 <= len(hops) <= 10
+    for (file, name), (_, following) in zip(hops, [*hops[1:], ("", "")], strict=True):
+        node = definition(file, name)
+        assert node is not None, f"{file}:{name} does not exist"
+        called = following.split(".")[-1]
+        assert called in ast.unparse(node), f"{file}:{name} does not name {called}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "test"),
+    [
+        ("src/permea/models/kahm.py", "tests/models/test_kahm.py"),
+        ("src/permea/models/kahm.py", "src/permea/models/kahm.py"),  # its doctests
+        ("src/permea/privacy/noise.py", "tests/privacy/test_noise_laws.py"),
+        ("tests/models/test_fuzzy.py", "tests/models/test_fuzzy.py"),
+        ("tests/conftest.py", "tests"),
+        ("docs/choose.md", "docs/choose.md"),
+        ("docs/choose.md", "tests/contract/test_doc_names.py"),
+    ],
+)
+def test_a_change_is_led_to_its_tests(changed, test):
+    assert (ROOT / changed).exists()
+    assert (ROOT / test).exists()
+    assert test in changed_tests.tests_of(changed)
