@@ -63,7 +63,7 @@ def overhead(X, y, queries, repeats):
 
 
 def over_flower(X, y, queries):
-    from permea.federation.flower.service import simulate
+    from permea.federation.flower.app import simulate
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     rows = []

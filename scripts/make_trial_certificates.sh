@@ -6,4 +6,4 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="$here/.venv/bin/python"
 [ -x "$python" ] || python=python3
-exec "$python" -m permea.federation.certificates "$@"
+exec "$python" -m permea.federation.service.tls "$@"

@@ -534,7 +534,7 @@ def old_format(path, tree, tensors=None):
 def test_a_file_cannot_name_what_is_called(path, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     calls = {
-        "permea.federation.service.http:Spool": [str(tmp_path / "spool")],
+        "permea.federation.service.queue:Spool": [str(tmp_path / "spool")],
         "permea.federation.service.deploy:PartyNode": [str(tmp_path / "pipe")],
         "permea.federation.service.deploy:Process": [
             ["touch", str(tmp_path / "ran")],

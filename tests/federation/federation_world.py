@@ -44,7 +44,7 @@ class Fake:
         self.certificate, self.objections = honest.certificate, honest.objections
         self.calls = 0
 
-    def distances(self, X, classes=None, *, asker="unknown"):
+    def distances(self, X, classes=None, *, client="unknown"):
         self.calls += 1
         honest = self._honest.distances(X, classes)
         return honest if self._answer is None else self._answer(honest, self.calls)

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from permea import MomentClassifier, MomentRegressor
-from permea.federation import Agreement, AgreementError, Federation, MomentParty, RefusedError
+from permea.federation import (
+    Agreement,
+    AgreementError,
+    MomentFederation,
+    MomentParty,
+    RefusedError,
+)
 from permea.federation.agreement import collusion_epsilon, described
 from permea.federation.moments import DropOutError, open_mean
 from permea.models.features import RandomFourier
@@ -127,7 +133,7 @@ def test_the_counts_leave_with_the_noise_that_was_agreed_on():
     step = plan.refinement(plan.scales.tally, 2**32) * 2**32
     for k in range(40):
         ask.mean(f"r{k}")
-        counts = ask.moments(f"r{k}").words[-3:] / step
+        counts = ask.moments(f"r{k}").values[-3:] / step
         errors.extend(counts - np.bincount(data[1]))
     expected = plan.scales.tally / np.sqrt(3)
     assert np.std(errors) == pytest.approx(expected, rel=6 / np.sqrt(2 * len(errors)))
@@ -143,7 +149,7 @@ def test_every_round_is_charged_and_no_more_are_answered_than_agreed():
         with pytest.raises(RefusedError, match="All 3 rounds"):
             ask.mean(f"round-{k}")
     assert len(ledger) == 3
-    assert all(not np.array_equal(answered[0].words, other.words) for other in answered[1:])
+    assert all(not np.array_equal(answered[0].values, other.values) for other in answered[1:])
     assert ledger.spent_on("ward").epsilon == pytest.approx(3.0)
 
 
@@ -168,7 +174,7 @@ def test_a_repeated_request_gets_the_same_words_for_one_charge():
     assert first.agreement == second.agreement == ask.party.agreement.digest
     assert first.round_id == second.round_id == "round"
     with pytest.raises(ValueError, match="read-only"):
-        first.words[0] = 0
+        first.values[0] = 0
 
 
 def test_each_stage_of_a_round_is_answered_once_and_in_order():
@@ -335,7 +341,7 @@ def test_a_fork_between_the_stages_does_not_finish_the_round(tmp_path):
 
     def child():
         try:
-            return ask.moments("round", np.full(4, 0.1)).words.tolist()
+            return ask.moments("round", np.full(4, 0.1)).values.tolist()
         except RefusedError as error:
             return str(error)
 
@@ -347,10 +353,10 @@ def test_a_fork_between_the_stages_does_not_finish_the_round(tmp_path):
 def test_rounds_of_a_fork_are_charged_and_have_noise_of_their_own(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     ask = Coordinator(make_party(ledger=ledger))
-    first = ask.mean("r0").words
-    forked = in_fork(lambda: (ask.mean("r1").words.tolist(), ask.moments("r1").words.tolist()))
+    first = ask.mean("r0").values
+    forked = in_fork(lambda: (ask.mean("r1").values.tolist(), ask.moments("r1").values.tolist()))
     assert len(ledger) == 2
-    own = ask.mean("r2").words, ask.moments("r2").words
+    own = ask.mean("r2").values, ask.moments("r2").values
     assert len(ledger) == 3
     for ours, theirs in zip(own, forked, strict=True):
         assert np.mean(ours[:-1] == np.array(theirs)[:-1]) < 0.5
@@ -396,7 +402,7 @@ def test_a_fork_cannot_charge_a_ledger_in_memory():
 
     def child():
         try:
-            return ask.mean("r1").words.tolist()
+            return ask.mean("r1").values.tolist()
         except RuntimeError as error:
             return type(error).__name__
 
@@ -643,7 +649,7 @@ def test_agreement_certificate_and_ledger_print_the_figures():
         make_party(agreement, name=name, ledger=ledger, data=(X[i::10], y[i::10]))
         for i, (name, ledger) in enumerate(zip(names, ledgers, strict=True))
     ]
-    certificate = Federation(parties).fit_moments().certificate_
+    certificate = MomentFederation(parties).fit().certificate_
     steps = " ".join(certificate.steps)
     assert "9 of 10 colluding: ε = 3.62 per record" in steps
     assert agreement.digest in steps
@@ -651,7 +657,7 @@ def test_agreement_certificate_and_ledger_print_the_figures():
     for ledger in ledgers:
         assert "1 of 10 shares of the noise (by itself ε = 3.62)" in ledger.events[0].description
     with pytest.raises(DropOutError, match="All 1 rounds"):
-        Federation(parties).fit_moments()
+        MomentFederation(parties).fit()
 
 
 # ---- a coordinator that is honest, and parties that are not ------------------------------------
@@ -668,8 +674,8 @@ def test_an_answer_to_something_else_is_left_out(field):
     agreement = agree().signed(by=KEY)
     parties = [make_party(agreement, name=name) for name in "ab"]
     odd = Confused("c", wanted(), X, y, agreement=agreement, trusted=TRUSTED, ledger=Ledger())
-    with pytest.raises(DropOutError, match=r"2 of at least 3 .* c: answered another round"):
-        Federation([*parties, odd]).fit_moments()
+    with pytest.raises(DropOutError, match=r"2 of at least 3 .* c: replied to another round"):
+        MomentFederation([*parties, odd]).fit()
 
 
 def test_a_mean_that_noise_carried_too_far_is_pulled_back():
@@ -678,5 +684,5 @@ def test_a_mean_that_noise_carried_too_far_is_pulled_back():
     X, y = rows(6)
     agreement = agree(wanted(privacy=promise), parties=("a",)).signed(by=KEY)
     party = make_party(agreement, data=(X, y), estimator=wanted(privacy=promise, random_state=1))
-    model = Federation([party]).fit_moments()
+    model = MomentFederation([party]).fit()
     assert np.linalg.norm(model.mean_) == pytest.approx(1.0)

@@ -2,32 +2,24 @@
 
 from collections import Counter
 
+import joblib
 import numpy as np
 import pytest
 
 from permea import KAHMClassifier
-from permea.federation.distributed import training_engine
 
 
 def model():
     return KAHMClassifier(n_components=8, n_layers=2, branch_size=60, n_jobs=-1, random_state=0)
 
 
-@pytest.mark.parametrize("engine", ["threads", "processes"])
-def test_backends_of_joblib_are_honoured(digits, engine):
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_backends_of_joblib_are_honoured(digits, backend):
     X, X_test, y, _ = digits
     expected = model().fit(X, y).distances(X_test[:40])
-    with training_engine(engine):
+    with joblib.parallel_config(backend=backend, n_jobs=2):
         fitted = model().fit(X, y)
     assert np.allclose(fitted.distances(X_test[:40]), expected, rtol=1e-9)
-
-
-def test_an_unknown_engine_is_named():
-    with (
-        pytest.raises(ValueError, match="one of 'threads', 'processes', 'dask'"),
-        training_engine("abacus"),
-    ):
-        pass
 
 
 @pytest.mark.xdist_group("processes")
@@ -44,7 +36,15 @@ def test_dask_trains_on_two_workers_and_ships_each_branch_once(digits):
         return scatter(self, data, *arguments, **named)
 
     expected = model().fit(X, y)
-    with training_engine("dask", n_workers=2) as client, pytest.MonkeyPatch.context() as patch:
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with (
+        cluster,
+        distributed.Client(cluster) as client,
+        joblib.parallel_config(backend="dask"),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(distributed.Client, "scatter", watched)
         fitted = model().fit(X, y)
         workers = client.run(_worker_facts)

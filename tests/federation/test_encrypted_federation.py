@@ -21,9 +21,15 @@ from permea.federation import (
     SchemaError,
 )
 from permea.federation.encryption import EncryptionError, get_scheme
-from permea.federation.encryption.queries import Asker, EncryptedQuestion, Terms
-from permea.federation.service.client import EncryptedQueue, load_keys, save_keys
-from permea.federation.service.http import JobFailedError, Spool, serve
+from permea.federation.encryption.protocol import EncryptedQuery, KeyHolder, Terms
+from permea.federation.service.queue import (
+    EncryptedQueue,
+    JobFailedError,
+    Spool,
+    load_keys,
+    save_keys,
+    serve,
+)
 
 X, Y = blobs(n_rows=40)
 PARTIES = [private_party(f"p{i}", X[i::3], Y[i::3], seed=i) for i in range(3)]
@@ -39,9 +45,9 @@ class Failing(Party):
 
     asked = 0
 
-    def encrypted_distances(self, X, index, question, *, asker="unknown"):
+    def encrypted_distances(self, X, query, *, client="unknown"):
         self.asked += 1
-        return self.answer(super().encrypted_distances(X, index, question, asker=asker))
+        return self.answer(super().encrypted_distances(X, query, client=client))
 
 
 def failing(answer, index=1):
@@ -82,8 +88,8 @@ def test_batches_do_not_change_the_labels():
     ("answer", "reason"),
     [
         (dead, "the line is down"),
-        (lambda message: message[:-3], "lying: a ciphertext of"),
-        (lambda message: 7, "lying: the reply is not a ciphertext"),
+        (lambda message: message[:-3], "invalid reply: a ciphertext of"),
+        (lambda message: 7, "invalid reply: it is not a ciphertext"),
     ],
 )
 def test_a_missing_party_counts_as_one_that_knows_no_class(answer, reason):
@@ -105,8 +111,8 @@ def test_an_answer_for_another_place_is_not_taken():
     stolen = []
 
     class Thief(Party):
-        def encrypted_distances(self, X, index, question, *, asker="unknown"):
-            message = super().encrypted_distances(X, index, question, asker=asker)
+        def encrypted_distances(self, X, query, *, client="unknown"):
+            message = super().encrypted_distances(X, query, client=client)
             stolen.append(message)
             return stolen[0]
 
@@ -118,23 +124,23 @@ def test_an_answer_for_another_place_is_not_taken():
 
 def test_parties_that_encrypt_only_say_nothing_in_the_clear():
     party = wrapped(PARTIES[0], encrypted_only=True)
-    with pytest.raises(RefusedError, match="encrypted questions only"):
+    with pytest.raises(RefusedError, match="encrypted queries only"):
         party.distances(X)
     with pytest.raises(RefusedError, match="its model stays"):
         party.hand_over("model.permea")
     assert Federation([party, PARTIES[1]], **SECRET).ask(X[:30]).is_complete
     plain = Federation([party, PARTIES[1]], quorum=1).ask(X)
-    assert plain.missing == {"p0": "This party answers encrypted questions only."}
+    assert plain.missing == {"p0": "This party replies to encrypted queries only."}
 
 
-def test_a_party_encrypts_for_askers_it_knows():
-    """An aggregator that puts its own key in place of the asker's gets nothing."""
+def test_a_party_encrypts_for_clients_it_knows():
+    """An aggregator that puts its own key in place of the client's gets nothing."""
     terms = Federation(PARTIES, **SECRET).terms()
-    known, impostor = Asker(terms), Asker(terms)
-    party = wrapped(PARTIES[0], asker_keys=[known.keys.public.digest])
-    assert isinstance(party.encrypted_distances(X[:3], 0, known.question()), bytes)
-    with pytest.raises(RefusedError, match="not among the askers"):
-        party.encrypted_distances(X[:3], 0, impostor.question())
+    known, impostor = KeyHolder(terms), KeyHolder(terms)
+    party = wrapped(PARTIES[0], client_keys=[known.keys.public.digest])
+    assert isinstance(party.encrypted_distances(X[:3], known.query()), bytes)
+    with pytest.raises(RefusedError, match="not among the client keys"):
+        party.encrypted_distances(X[:3], impostor.query())
 
 
 def test_ciphertexts_need_models_at_home():
@@ -162,18 +168,18 @@ def test_no_label_beyond_the_scale_without_a_warning():
 # ---- roles -----------------------------------------------------------------------------------
 
 
-def test_terms_and_questions_travel():
+def test_terms_and_queries_survive_serialisation():
     terms = Federation(PARTIES, **SECRET, n_jobs=2).terms()
     assert terms.scheme.n_jobs == 2  # how many cores evaluate is nobody else's business:
     again = Terms.from_json(terms.to_json())
     assert again.scheme.n_jobs == 1
     assert again.scheme.fingerprint == terms.scheme.fingerprint
     assert (again.schema, again.parties) == (terms.schema, ("p0", "p1", "p2"))
-    question = Asker(again).question()
-    read = EncryptedQuestion.from_record(question.to_record())
-    assert read.to_record() == question.to_record()
+    query = KeyHolder(again).query()
+    read = EncryptedQuery.from_record(query.to_record())
+    assert read.to_record() == query.to_record()
     with pytest.raises(EncryptionError, match="public parameters"):
-        EncryptedQuestion.from_record({**question.to_record(), "scheme": "{}"})
+        EncryptedQuery.from_record({**query.to_record(), "scheme": "{}"})
 
 
 def test_a_few_queries_take_the_circuit_that_is_fastest_for_few():
@@ -182,11 +188,11 @@ def test_a_few_queries_take_the_circuit_that_is_fastest_for_few():
     assert federation.terms(n_queries=2).scheme.circuit == "thermometer"
 
 
-def test_a_question_under_other_terms_is_refused():
+def test_a_query_under_other_terms_is_refused():
     federation = Federation(PARTIES, **SECRET)
-    other = Asker(Federation(PARTIES, encrypted=True, bits=5).terms())
+    other = KeyHolder(Federation(PARTIES, encrypted=True, bits=5).terms())
     with pytest.raises(SchemaError, match="other terms"):
-        federation.ask_sealed(X, other.question(), other.evaluation_key)
+        federation.ask_encrypted(X, other.query(), other.keys.evaluation)
 
 
 def test_declared_classes_fix_the_terms_before_all_parties_are_known():
@@ -229,7 +235,7 @@ def pieces(key):
 
 def test_the_queue_holds_everything_but_the_secret(served, tmp_path):
     queue = EncryptedQueue(served.folder, keys=tmp_path / "mine")
-    result = queue.ask(X, asker="me", timeout=120)
+    result = queue.ask(X, client="me", timeout=120)
     same_where_clear(result.labels, PARTIES, X)
     assert result.distances is None
     assert result.report["beyond_scale"] == 0
@@ -244,17 +250,17 @@ def test_the_queue_holds_everything_but_the_secret(served, tmp_path):
     assert all(path.stat().st_mode & 0o077 == 0 for path in own)
 
     again = EncryptedQueue(served.folder, keys=tmp_path / "mine")  # another program, same keys
-    assert np.array_equal(again.ask(X[:30], asker="me", timeout=120).labels, result.labels[:30])
+    assert np.array_equal(again.ask(X[:30], client="me", timeout=120).labels, result.labels[:30])
     assert len(list((served.folder / "keys").iterdir())) == 1
 
 
-def test_plain_questions_are_refused_and_strangers_cannot_open_an_answer(served):
-    job = served.submit(X, asker="me")
-    with pytest.raises(JobFailedError, match="encrypted questions only"):
+def test_plain_queries_are_refused_and_others_cannot_decrypt_an_answer(served):
+    job = served.submit(X, client="me")
+    with pytest.raises(JobFailedError, match="encrypted queries only"):
         served.wait(job, 60)
     queue, other = EncryptedQueue(served.folder), EncryptedQueue(served.folder)
-    job = queue.submit(X[:10], asker="me")
-    with pytest.raises(KeyError, match="not asked here"):
+    job = queue.submit(X[:10], client="me")
+    with pytest.raises(KeyError, match="not submitted here"):
         other.wait(job, 1)
     assert len(queue.wait(job, 120).labels) == 10
 
@@ -266,16 +272,16 @@ def test_secret_keys_do_not_lie_in_the_queue(tmp_path):
 
 
 def test_without_enough_parties_there_are_no_terms(tmp_path):
-    with pytest.raises(TimeoutError, match="no terms"):
-        EncryptedQueue(tmp_path).submit(X, asker="me", timeout=0.0)
+    with pytest.raises(TimeoutError, match="waiting for the terms"):
+        EncryptedQueue(tmp_path).submit(X, client="me", timeout=0.0)
 
 
 def test_keys_of_other_terms_are_refused(tmp_path):
     terms = Federation(PARTIES, **SECRET).terms()
-    save_keys(Asker(terms).keys, tmp_path / "keys")
+    save_keys(KeyHolder(terms).keys, tmp_path / "keys")
     other = replace(terms, scheme=get_scheme("bfv")(n_parties=3, n_classes=3, bits=5))
     with pytest.raises(EncryptionError, match="must be the same for all"):
-        Asker(other, load_keys(tmp_path / "keys"))
+        KeyHolder(other, load_keys(tmp_path / "keys"))
 
 
 # ---- digits, end to end ----------------------------------------------------------------------

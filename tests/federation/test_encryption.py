@@ -22,11 +22,18 @@ from permea.federation.encryption import (
     plain_labels,
 )
 from permea.federation.encryption import engine as engine_module
-from permea.federation.encryption.bfv import fastest_circuit
-from permea.federation.encryption.circuits import CIRCUITS
-from permea.federation.encryption.engine import SPARE_BITS, Engine, load_ciphertext, random_nonzero
-from permea.federation.encryption.messages import pack, unpack
-from permea.federation.encryption.parameters import FLOOD_BITS, RINGS, context_of, import_seal
+from permea.federation.encryption.bfv import CIRCUITS, fastest_circuit
+from permea.federation.encryption.engine import (
+    FLOOD_BITS,
+    RINGS,
+    SPARE_BITS,
+    Engine,
+    context_of,
+    import_seal,
+    load_ciphertext,
+    random_nonzero,
+)
+from permea.federation.encryption.scheme import pack, unpack
 
 ALPHA = 1e-6
 BFV = get_scheme("bfv")
@@ -96,7 +103,7 @@ class ClearEngine(Engine):
         values[positions] = random_nonzero(self.modulus, int(positions.sum()))
         return Clear(ciphertext.slots * values % self.modulus)
 
-    def seal_result(self, ciphertext):
+    def finish(self, ciphertext):
         return ciphertext.to_string()
 
 
@@ -224,13 +231,13 @@ def test_the_noise_is_small_enough_to_be_flooded(n_parties, n_classes, bits, cir
     secret = context.from_secret_str(keys.secret.parts[0])
     decryptor = import_seal().Decryptor(context, secret)
     before = []
-    flooded = Engine.seal_result
+    flooded = Engine.finish
 
     def watch(self, ciphertext):
         before.append(decryptor.invariant_noise_budget(ciphertext))
         return flooded(self, ciphertext)
 
-    monkeypatch.setattr(Engine, "seal_result", watch)
+    monkeypatch.setattr(Engine, "finish", watch)
     result = ask(scheme, keys, codes)
     assert min(before) >= FLOOD_BITS + SPARE_BITS
     budgets = [
@@ -257,7 +264,7 @@ def winners_with_different_margins():
 
 
 def smallest_p_value(values, winner):
-    """Uniformity of what the asker sees, and equality of its distribution between winners."""
+    """Uniformity of what the key holder sees, and equality of its distribution between winners."""
     losers = np.delete(values, 2, axis=1).astype(float)
     groups = [losers[winner == party].ravel() for party in range(3)]
     uniform = stats.kstest(losers.ravel(), stats.uniform(0.5, 65536).cdf).pvalue
@@ -270,7 +277,7 @@ def open_result(scheme, keys, codes):
     return scheme._open(keys.secret, parts, codes.shape[1])
 
 
-def test_the_asker_cannot_see_which_party_won(small):
+def test_the_key_holder_cannot_see_which_party_won(small):
     scheme, keys, _ = small
     winner, codes = winners_with_different_margins()
     values = open_result(scheme, keys, codes)
@@ -278,7 +285,7 @@ def test_the_asker_cannot_see_which_party_won(small):
     assert smallest_p_value(values, winner) > ALPHA
 
 
-def test_without_the_mask_the_asker_would_see_it(small, monkeypatch):
+def test_without_the_mask_the_key_holder_would_see_it(small, monkeypatch):
     """Negative control: the same test finds the winner when the mask is all ones."""
     scheme, keys, _ = small
     winner, codes = winners_with_different_margins()
@@ -320,9 +327,9 @@ if role == "decrypt":
 
 def test_roles_in_separate_processes_share_files_only(tmp_path):
     scheme = BFV(n_parties=2, n_classes=3, bits=4)
-    names = ("asker", "party0", "party1", "aggregator")
-    asker, *parties, aggregator = (tmp_path / name for name in names)
-    for folder in (asker, *parties, aggregator):
+    names = ("holder", "party0", "party1", "aggregator")
+    holder, *parties, aggregator = (tmp_path / name for name in names)
+    for folder in (holder, *parties, aggregator):
         folder.mkdir()
         (folder / "scheme.json").write_text(scheme.to_json())
 
@@ -334,27 +341,27 @@ def test_roles_in_separate_processes_share_files_only(tmp_path):
         target.write_bytes(source.read_bytes())
 
     codes = cases(np.random.default_rng(3), 2, 20, 3, 4)
-    play("keygen", asker)
-    send(asker / "evaluation", aggregator / "evaluation")
+    play("keygen", holder)
+    send(holder / "evaluation", aggregator / "evaluation")
     for number, folder in enumerate(parties):
-        send(asker / "public", folder / "public")
+        send(holder / "public", folder / "public")
         np.save(folder / "codes.npy", codes[number])
         play("party", folder, str(number))
         send(folder / "answer", aggregator / f"answer{number}")
     play("aggregator", aggregator)
-    send(aggregator / "result", asker / "result")
-    play("decrypt", asker)
+    send(aggregator / "result", holder / "result")
+    play("decrypt", holder)
 
-    assert (np.load(asker / "labels.npy") == plain_labels(codes)).all()
+    assert (np.load(holder / "labels.npy") == plain_labels(codes)).all()
     held = {path.name: path.read_bytes() for path in aggregator.rglob("*") if path.is_file()}
     assert sorted(held) == ["answer0", "answer1", "evaluation", "result", "scheme.json"]
-    body = SecretKey.from_bytes((asker / "secret").read_bytes()).parts[0][-4096:]
+    body = SecretKey.from_bytes((holder / "secret").read_bytes()).parts[0][-4096:]
     pieces = [body[i : i + 64] for i in range(0, len(body), 64)]
     for message in held.values():
         assert not any(piece in message for piece in pieces)
         with pytest.raises((DamagedMessageError, MismatchError)):
             SecretKey.from_bytes(message)
-    assert any(piece in (asker / "secret").read_bytes() for piece in pieces)  # the search can find
+    assert any(piece in (holder / "secret").read_bytes() for piece in pieces)  # the search can find
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -395,11 +402,11 @@ def test_missing_doubled_or_foreign_answers_are_refused(small, answers):
     late = scheme.encrypt(keys.public, codes[2], 2, query_id="b")
     fewer = scheme.encrypt(keys.public, codes[2, :5], 2, query_id="a")
     for last, message in [
-        ([], "each party answers exactly once"),
-        ([good[1]], "each party answers exactly once"),
+        ([], "each party replies exactly once"),
+        ([good[1]], "each party replies exactly once"),
         ([foreign], "use one key set"),
-        ([late], "the same question"),
-        ([fewer], "the same question"),
+        ([late], "the same query"),
+        ([fewer], "the same query"),
     ]:
         with pytest.raises(MismatchError, match=message):
             scheme.aggregate(keys.evaluation, [*good[:2], *last])
@@ -417,7 +424,7 @@ def test_wrong_keys_are_refused_even_when_the_header_lies(small, answers):
     result = scheme.aggregate(keys.evaluation, answers[0])
     with pytest.raises(MismatchError, match="use one key set"):
         scheme.decrypt(other.secret, result)
-    with pytest.raises(MismatchError, match="question"):
+    with pytest.raises(MismatchError, match="query"):
         scheme.decrypt(keys.secret, result, query_id="b")
     header = {"parameters": scheme.fingerprint, "key": keys.secret.key_id}
     lying = SecretKey(pack("secret key", header, other.secret.parts))

@@ -1,4 +1,4 @@
-"""The document's scheme, in its own environment: concrete-python pins numpy<2 and setuptools<81.
+"""The scheme of 001, in an environment of its own: concrete-python pins numpy<2 and setuptools<81.
 
 The slow test takes the interpreter that PERMEA_TFHE_PYTHON names, or this one when it has
 concrete-python, or else makes an environment in ``.venv/tfhe`` with ``pip install permea[tfhe]``.

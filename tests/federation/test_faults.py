@@ -18,14 +18,14 @@ from permea.federation import (
     Guard,
     MissingPartiesWarning,
     Party,
-    Patience,
     QuorumError,
+    RetryPolicy,
     Schema,
     SuspicionWarning,
 )
 from permea.federation.errors import RefusedError
-from permea.federation.service.http import JobFailedError, Spool, serve
-from permea.federation.transport import Failure, LocalChannel, persist
+from permea.federation.service.queue import JobFailedError, Spool, serve
+from permea.federation.transport import Failure, LocalChannel
 
 DOCS = Path(permea.__file__).parents[2] / "docs" / "methods" / "federation.md"
 X, Y = blobs(n_rows=40)
@@ -57,13 +57,17 @@ UNKNOWN = Schema(n_features=4, classes=(0, 1, 99))
 
 # fault: (what the party does, its schema, what the user reads about it)
 FAULTS = {
-    "slow": (slow, None, "no answer within 0.3 s"),
+    "slow": (slow, None, "no reply within 0.3 s"),
     "dead": (dead, None, "ConnectionError: the line is down"),
     "refuses": (refusing, None, "too many queries"),
-    "wrong shape": (lambda d, _: d[:, :2], None, "lying: distances of shape"),
-    "NaN": (lambda d, _: np.where(d > 0, np.nan, d), None, "lying: NaN"),
-    "negative distances": (lambda d, _: -d, None, "lying: negative"),
-    "not numbers": (lambda d, _: d.astype(str), None, "lying: distances are not floating-point"),
+    "wrong shape": (lambda d, _: d[:, :2], None, "invalid reply: distances of shape"),
+    "NaN": (lambda d, _: np.where(d > 0, np.nan, d), None, "invalid reply: NaN"),
+    "negative distances": (lambda d, _: -d, None, "invalid reply: negative"),
+    "not numbers": (
+        lambda d, _: d.astype(str),
+        None,
+        "invalid reply: distances are not floating-point",
+    ),
     "unknown classes": (None, UNKNOWN, "claims 1 classes that this federation does not have"),
     "other schema": (None, OTHER, "do not speak of the same features"),
 }
@@ -79,8 +83,8 @@ def _let_go():
 def federation(fault, **settings):
     answer, schema, _ = FAULTS[fault]
     faulty = Fake("c", HONEST[2], answer, schema)
-    patience = Patience(timeout=0.3 if fault == "slow" else None)
-    settings = {"patience": patience, "classes": (0, 1, 2), **settings}
+    retry = RetryPolicy(timeout=0.3 if fault == "slow" else None)
+    settings = {"retry": retry, "classes": (0, 1, 2), **settings}
     return Federation.over(LocalChannel([*HONEST[:2], faulty]), **settings), faulty
 
 
@@ -115,8 +119,7 @@ def test_a_restarting_party_is_asked_again_after_a_pause():
     party = Fake("c", HONEST[2], restarting)
     whole = Federation.over(
         LocalChannel([*HONEST[:2], party]),
-        patience=Patience(attempts=3, backoff=0.25),
-        pause=pauses.append,
+        retry=RetryPolicy(attempts=3, backoff=0.25, sleep=pauses.append),
     )
     answer = whole.ask(X)
     assert answer.is_complete
@@ -127,19 +130,17 @@ def test_a_restarting_party_is_asked_again_after_a_pause():
 
 def test_pauses_double_and_end():
     pauses = []
-    outcomes = persist(
-        lambda names: {}, ["x"], Patience(attempts=4, backoff=1.0), pause=pauses.append
-    )
+    retry = RetryPolicy(attempts=4, backoff=1.0, sleep=pauses.append)
+    outcomes = retry.run(lambda names, timeout: {}, ["x"])
     assert pauses == [1.0, 2.0, 4.0]
-    assert outcomes == {"x": Failure("no answer")}
+    assert outcomes == {"x": Failure("no reply")}
 
 
 @pytest.mark.parametrize("fault", ["refuses", "other schema"])
 def test_what_would_fail_again_is_not_asked_again(fault):
     pauses = []
-    faulty, party = federation(
-        fault, quorum=2, patience=Patience(attempts=5, backoff=1), pause=pauses.append
-    )
+    retry = RetryPolicy(attempts=5, backoff=1, sleep=pauses.append)
+    faulty, party = federation(fault, quorum=2, retry=retry)
     faulty.ask(X)
     assert pauses == []
     assert party.calls <= 1
@@ -233,7 +234,7 @@ class TestQueue:
 
     def test_answers_are_those_of_the_federation(self, tmp_path):
         spool = Spool(tmp_path)
-        job = spool.submit(X, asker="me")
+        job = spool.submit(X, client="me")
         assert spool.result(job) is None
         whole = Federation(HONEST)
         assert spool.answer_next(whole) == job
@@ -251,7 +252,7 @@ class TestQueue:
             raise Crash
 
         spool = Spool(tmp_path)
-        jobs = [spool.submit(X[:30], asker="me"), spool.submit(X[30:], asker="me")]
+        jobs = [spool.submit(X[:30], client="me"), spool.submit(X[30:], client="me")]
         with pytest.raises(Crash):
             spool.answer_next(Federation([*HONEST[:2], Fake("c", HONEST[2], crash)]))
         again = Spool(tmp_path)  # after a restart
@@ -269,13 +270,13 @@ class TestQueue:
             replace(source, target)
 
         monkeypatch.setattr(os, "replace", watch)
-        job = spool.submit(X, asker="me")
+        job = spool.submit(X, client="me")
         assert seen == [(True, [])]
         assert spool.waiting() == [job]
 
     def test_a_job_that_cannot_be_answered_says_why_and_keeps_its_queries(self, tmp_path):
         spool = Spool(tmp_path)
-        job = spool.submit(X, asker="me")
+        job = spool.submit(X, client="me")
         spool.answer_next(Federation([*HONEST[:2], Fake("c", HONEST[2], dead)]))
         with pytest.raises(JobFailedError, match="the line is down"):
             spool.result(job)
@@ -284,7 +285,7 @@ class TestQueue:
 
     def test_one_bad_job_does_not_stop_the_service(self, tmp_path):
         spool = Spool(tmp_path)
-        bad, good = spool.submit(X[:, :2], asker="me"), spool.submit(X, asker="me")
+        bad, good = spool.submit(X[:, :2], client="me"), spool.submit(X, client="me")
         service = threading.Thread(target=serve, args=(Federation(HONEST), spool), daemon=True)
         service.start()
         try:
@@ -299,7 +300,7 @@ class TestQueue:
 
     def test_reports_hold_no_queries(self, tmp_path):
         spool = Spool(tmp_path)
-        job = spool.submit(X, asker="me")
+        job = spool.submit(X, client="me")
         spool.answer_next(Federation(HONEST))
         report = json.loads((tmp_path / "outbox" / f"{job}.json").read_text())
         known = {"who_answered", "partly", "missing", "suspicions", "complete"}
@@ -316,10 +317,10 @@ def test_a_rate_limit_is_one_more_reason():
 
 
 HEADER = """\
-| fault | what the answer says about it | asked again? | the answer |
+| fault | reason given in the answer | retried? | the answer |
 |---|---|---|---|
 """
-WORDS = {  # what the reader of the table is told besides
+WORDS = {  # further remarks in the table
     "unknown classes": " (with `classes=…` given)",
     "always 0": " (`answer.suspicions`)",
 }
@@ -328,8 +329,9 @@ WORDS = {  # what the reader of the table is told besides
 def observed(fault):
     """A row of the fault table, from what happens."""
     pauses = []
-    patience = Patience(timeout=0.3 if fault == "slow" else None, attempts=2, backoff=0.1)
-    told = {"quorum": 2, "patience": patience, "pause": pauses.append, "classes": (0, 1, 2)}
+    timeout = 0.3 if fault == "slow" else None
+    retry = RetryPolicy(timeout=timeout, attempts=2, backoff=0.1, sleep=pauses.append)
+    told = {"quorum": 2, "retry": retry, "classes": (0, 1, 2)}
     if fault in FAULTS:
         faulty, _ = federation(fault, **told)
     else:
@@ -339,7 +341,7 @@ def observed(fault):
     answer = faulty.ask(X)
     said = [*answer.missing.values(), *(doubt.reason for doubt in answer.suspicions)]
     text = f"`{said[0]}`" if said else "nothing"
-    rests = "complete" if answer.is_complete else f"rests on {' and '.join(answer.who_answered)}"
+    rests = "complete" if answer.is_complete else f"based on {' and '.join(answer.who_answered)}"
     again = "yes" if pauses else "no"
     return f"| {fault} | {text}{WORDS.get(fault, '')} | {again} | {rests} |\n"
 

@@ -8,8 +8,8 @@ import pytest
 from federation_world import SEEDED, blobs, private_party
 
 from permea.federation import Federation, Guard, Party
-from permea.federation.encryption.queries import Asker
-from permea.federation.errors import LyingError
+from permea.federation.encryption.protocol import KeyHolder
+from permea.federation.errors import InvalidReplyError
 from permea.federation.flower.launch import QUIET, FleetOnly, app_bundle, be_quiet
 from permea.federation.service.config import ConfigError, FederationConfig, PartyConfig
 from permea.federation.transport import Failure
@@ -111,20 +111,20 @@ def test_encrypted_answers_over_messages_are_those_of_one_process():
 
     grid = LocalGrid(PARTIES, watch)
     federation = over(grid, **secret, quorum=2)
-    asker = Asker(federation.terms())
-    question = asker.question()
-    sealed = federation.ask_sealed(X, question, asker.evaluation_key, asker="me")
-    labels = asker.open(sealed.results, question)
+    holder = KeyHolder(federation.terms())
+    query = holder.query()
+    sealed = federation.ask_encrypted(X, query, holder.keys.evaluation, client="me")
+    labels, _ = holder.labels(sealed.ciphertexts, query)
     assert np.array_equal(labels, Federation(PARTIES, **secret).predict(X))
     assert {kind for kind, _ in replies} == {"query.introduce", "query.encrypted"}
     answers = [said for kind, said in replies if kind == "query.encrypted"]
     assert all(set(said) == {"ciphertext"} for said in answers)
 
     grid.offline = {"p1"}
-    sealed = federation.ask_sealed(X, question, asker.evaluation_key)
+    sealed = federation.ask_encrypted(X, query, holder.keys.evaluation)
     assert sealed.missing == {"p1": "not connected"}
     expected = Federation([PARTIES[0], PARTIES[2]], **secret).predict(X)
-    assert np.array_equal(asker.open(sealed.results, question), expected)
+    assert np.array_equal(holder.labels(sealed.ciphertexts, query)[0], expected)
 
 
 def test_bytes_that_travel_are_counted():
@@ -146,14 +146,14 @@ def test_a_node_is_who_its_key_says_not_who_it_says():
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda message, reply: None, "no answer in time"),
+        (lambda message, reply: None, "no reply in time"),
         (
             lambda message, reply: Message(Error(code=3, reason="x"), reply_to=message),
             "app failed",
         ),
         (
             lambda message, reply: record(message, {"distances": b"junk", "fingerprint": ""}),
-            "lying",
+            "invalid message",
         ),
         (lambda message, reply: record(message, {"wrong": 1}), "cannot be read"),
         (
@@ -189,7 +189,7 @@ def test_a_node_that_is_not_connected_is_missing_until_it_comes_back():
 
 def test_what_a_party_raises_stays_at_the_party():
     class Broken(Party):
-        def distances(self, X, classes=None, *, asker="unknown"):
+        def distances(self, X, classes=None, *, client="unknown"):
             raise RuntimeError(f"secret detail {X[0, 0]}")
 
     broken = Broken("p2", PARTIES[2]._classifier, consent=SEEDED)
@@ -217,7 +217,7 @@ def test_a_model_that_is_none_is_not_hosted():
 def test_arrays_travel_without_pickle():
     assert np.array_equal(unpack_array(pack_array(X)), X)
     for data in (b"", b"junk", pack_array(X)[:-5]):
-        with pytest.raises(LyingError):
+        with pytest.raises(InvalidReplyError):
             unpack_array(data)
     with pytest.raises(ValueError, match="pickle"):
         pack_array(np.array([{}], dtype=object))
@@ -306,22 +306,22 @@ key = "s.key"
         assert party.make_guard().log == tmp_path / "a-audit.jsonl"
         server = FederationConfig.from_file(self.write(tmp_path, self.SERVER))
         assert server.keys == {"a": tmp_path / "a.pub"}
-        assert server.settings["patience"].timeout == 30
+        assert server.settings["retry"].timeout == 30
         assert server.settings["quorum"] == 1
 
     def test_encryption_is_a_matter_of_two_files(self, tmp_path):
         wanted = "quorum = 1\nencrypted = true\nbits = 8\nscale = [0, 2.5]\nn_jobs = 2"
         text = self.SERVER.replace("quorum = 1", wanted)
         settings = FederationConfig.from_file(self.write(tmp_path, text)).settings
-        chosen = Federation.over(FlowerChannel(None, ["a"]), **settings).settings
+        chosen = Federation.over(FlowerChannel(None, ["a"]), **settings)
         assert (chosen.encrypted, chosen.bits, chosen.scale, chosen.n_jobs) == (
             True, 8, (0, 2.5), 2,
         )  # fmt: skip
         save(PARTIES[0]._classifier, tmp_path / "a.permea")
-        wanted = 'consent = "seeded"\nencrypted_only = true\nasker_keys = ["00ff"]\n[server]'
+        wanted = 'consent = "seeded"\nencrypted_only = true\nclient_keys = ["00ff"]\n[server]'
         config = PartyConfig.from_file(self.write(tmp_path, self.PARTY.replace("[server]", wanted)))
         assert config.party().encrypted_only
-        assert config.party()._asker_keys == {"00ff"}
+        assert config.party()._client_keys == {"00ff"}
 
     @pytest.mark.parametrize(
         ("change", "text"),
@@ -352,7 +352,7 @@ def test_a_failure_keeps_one_short_line():
 @pytest.mark.timeout(1200)
 def test_the_local_simulation_runs_the_same_apps(monkeypatch):
     pytest.importorskip("ray")
-    from permea.federation.flower.service import simulate
+    from permea.federation.flower.app import simulate
 
     monkeypatch.undo()  # the simulation gives itself an identity
     answer, channel = simulate(PARTIES, X, batch_size=60)

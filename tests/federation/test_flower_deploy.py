@@ -11,9 +11,8 @@ import pytest
 from flower_world import SLOW_MACHINE, make_trial, write_party
 
 from permea.federation import Federation, Party
-from permea.federation.service.client import EncryptedQueue, load_keys
-from permea.federation.service.deploy import Aggregator, PartyNode, wait_until
-from permea.federation.service.http import JobFailedError
+from permea.federation.service.deploy import Aggregator, PartyNode
+from permea.federation.service.queue import EncryptedQueue, JobFailedError, load_keys, wait_for
 from permea.federation.service.tls import make_party_key, make_trial_certificates
 
 pytest.importorskip("flwr")
@@ -36,13 +35,12 @@ def test_a_party_trains_answers_and_leaves_nothing_behind(digits, tmp_path):
     """One SuperLink, one SuperNode: the shortest real thing."""
     X, X_test, y, _ = digits
     port = make_trial(tmp_path, {"clinic-a": (X, y)}, quorum=1)
-    with Aggregator(tmp_path / "federation.toml", patience=SLOW_MACHINE) as aggregator:
+    with Aggregator(tmp_path / "federation.toml", start_timeout=SLOW_MACHINE) as aggregator:
         node = PartyNode(tmp_path / "clinic-a.toml").start()
         try:
-            aggregator.wait_for(["clinic-a"], timeout=SLOW_MACHINE)
-            result = aggregator.ask(X_test[:200], asker="test", timeout=2 * SLOW_MACHINE)
-            everyone = [*aggregator.processes(), node.process.pid]
-            everyone += [child.pid for child in node.process.descendants()]
+            aggregator.wait_for_parties(["clinic-a"], timeout=SLOW_MACHINE)
+            result = aggregator.ask(X_test[:200], client="test", timeout=2 * SLOW_MACHINE)
+            everyone = [*_tree(aggregator.link), *_tree(node.process)]
             assert all(_telemetry_is_off(number) for number in running(everyone))
             assert _refuses_plain_text(port)
         finally:
@@ -53,7 +51,7 @@ def test_a_party_trains_answers_and_leaves_nothing_behind(digits, tmp_path):
     assert np.array_equal(result.distances, expected.distances)
     assert result.report["who_answered"] == ["clinic-a"]
     log = (tmp_path / "clinic-a-audit.jsonl").read_text().splitlines()
-    assert [json.loads(line)["asker"] for line in log] == ["test"]
+    assert [json.loads(line)["client"] for line in log] == ["test"]
 
 
 @pytest.mark.slow
@@ -65,16 +63,16 @@ def test_three_parties_over_tls_with_a_death_a_return_and_two_intruders(digits, 
     port = make_trial(tmp_path, shares, quorum=2, timeout=SLOW_MACHINE)
     queries = X_test[:500]
     nodes = {name: PartyNode(tmp_path / f"{name}.toml") for name in names}
-    aggregator = Aggregator(tmp_path / "federation.toml", patience=SLOW_MACHINE)
+    aggregator = Aggregator(tmp_path / "federation.toml", start_timeout=SLOW_MACHINE)
     seen = set()
     try:
         aggregator.start()
         for node in nodes.values():
             node.start()
-        aggregator.wait_for(names, timeout=2 * SLOW_MACHINE)
+        aggregator.wait_for_parties(names, timeout=2 * SLOW_MACHINE)
         seen |= _all_processes(aggregator, nodes.values())
 
-        whole = aggregator.ask(queries, asker="test", timeout=10 * SLOW_MACHINE)
+        whole = aggregator.ask(queries, client="test", timeout=10 * SLOW_MACHINE)
         expected = in_process(tmp_path, names, batch_size=250).ask(queries)
         assert np.array_equal(whole.labels, expected.labels)
         assert whole.report["complete"]
@@ -84,13 +82,13 @@ def test_three_parties_over_tls_with_a_death_a_return_and_two_intruders(digits, 
 
         nodes["clinic-c"].start()
         seen |= _all_processes(aggregator, nodes.values())
-        wait_until(
+        wait_for(
             lambda: _log(nodes["clinic-c"]).count("SuperNode ID") == 2,  # connected once more
             "clinic-c",
             timeout=2 * SLOW_MACHINE,
             check=nodes["clinic-c"].process.check,
         )
-        again = aggregator.ask(queries[:250], asker="test", timeout=10 * SLOW_MACHINE)
+        again = aggregator.ask(queries[:250], client="test", timeout=10 * SLOW_MACHINE)
         assert again.report["who_answered"] == names
         assert np.array_equal(again.labels, expected.labels[:250])
 
@@ -112,30 +110,30 @@ def test_three_parties_answer_in_ciphertexts_and_the_aggregator_holds_no_secret(
     shares = {name: (X[i::3], y[i::3]) for i, name in enumerate(names)}
     make_trial(tmp_path, shares, quorum=2, batch_size=64, timeout=120, encrypted=True)
     nodes = {name: PartyNode(tmp_path / f"{name}.toml") for name in names}
-    aggregator = Aggregator(tmp_path / "federation.toml", patience=SLOW_MACHINE)
-    queue = EncryptedQueue(aggregator.spool.folder, keys=tmp_path / "asker")
+    aggregator = Aggregator(tmp_path / "federation.toml", start_timeout=SLOW_MACHINE)
+    queue = EncryptedQueue(aggregator.spool.folder, keys=tmp_path / "client")
     wait = {"timeout": 10 * SLOW_MACHINE, "check": aggregator.keep_alive}
     seen = set()
     try:
         aggregator.start()
         for node in nodes.values():
             node.start()
-        aggregator.wait_for(names, timeout=2 * SLOW_MACHINE)
+        aggregator.wait_for_parties(names, timeout=2 * SLOW_MACHINE)
         seen |= _all_processes(aggregator, nodes.values())
 
-        whole = queue.ask(X_test[:128], asker="ward 3", **wait)  # two ciphertexts
+        whole = queue.ask(X_test[:128], client="ward 3", **wait)  # two ciphertexts
         assert whole.report["who_answered"] == names
         _check_labels(whole.labels, tmp_path, names, X_test[:128])
 
         nodes["clinic-b"].stop(kill=True)
-        part = queue.ask(X_test[:64], asker="ward 3", **wait)
+        part = queue.ask(X_test[:64], client="ward 3", **wait)
         assert part.report["who_answered"] == ["clinic-a", "clinic-c"]
-        assert part.report["missing"]["clinic-b"] in ("no answer in time", "not connected")
+        assert part.report["missing"]["clinic-b"] in ("no reply in time", "not connected")
         _check_labels(part.labels, tmp_path, ["clinic-a", "clinic-c"], X_test[:64])
 
-        with pytest.raises(JobFailedError, match="encrypted questions only"):
+        with pytest.raises(JobFailedError, match="encrypted queries only"):
             aggregator.spool.wait(
-                aggregator.spool.submit(X_test[:3], asker="curious"), 10 * SLOW_MACHINE
+                aggregator.spool.submit(X_test[:3], client="curious"), 10 * SLOW_MACHINE
             )
         seen |= _all_processes(aggregator, [nodes["clinic-a"], nodes["clinic-c"]])
     finally:
@@ -157,26 +155,26 @@ def _check_labels(labels, folder, names, queries):
 
 def _check_what_the_aggregator_holds(folder):
     """Evaluation keys and no secret key, in no file of the aggregator nor of a party."""
-    keys = load_keys(next((folder / "asker").iterdir()))
+    keys = load_keys(next((folder / "client").iterdir()))
     held = {
         path: path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and (folder / "asker") not in path.parents
+        if path.is_file() and (folder / "client") not in path.parents
     }
     kept = [path for path in held if path.parent == folder / "state" / "queue" / "keys"]
     assert [held[path] for path in kept] == [keys.evaluation.to_bytes()]
     secret = keys.secret.parts[0]
     pieces = [secret[i : i + 64] for i in range(len(secret) // 2, len(secret) // 2 + 4096, 64)]
     assert not any(piece in data for piece in pieces for data in held.values())
-    assert any(pieces[0] in path.read_bytes() for path in (folder / "asker").rglob("*.key"))
+    assert any(pieces[0] in path.read_bytes() for path in (folder / "client").rglob("*.key"))
 
 
 def _check_death_in_the_middle(aggregator, victim, queries, folder, names):
     """Kill a party after its first batch: the answer arrives and says so."""
     log = folder / "clinic-c-audit.jsonl"
     before = len(log.read_text().splitlines())
-    job = aggregator.spool.submit(queries, asker="test")
-    wait_until(
+    job = aggregator.spool.submit(queries, client="test")
+    wait_for(
         lambda: len(log.read_text().splitlines()) > before and _sent(victim) > before,
         "the first batch",
         timeout=10 * SLOW_MACHINE,
@@ -186,7 +184,7 @@ def _check_death_in_the_middle(aggregator, victim, queries, folder, names):
     result = aggregator.spool.wait(job, 10 * SLOW_MACHINE, aggregator.keep_alive)
     assert result.report["who_answered"] == names[:2]
     assert result.report["partly"] == ["clinic-c"]
-    assert result.report["missing"]["clinic-c"] in ("no answer in time", "not connected")
+    assert result.report["missing"]["clinic-c"] in ("no reply in time", "not connected")
     first = in_process(folder, names, batch_size=250).ask(queries[:250])
     rest = in_process(folder, names[:2], batch_size=250).ask(queries[250:])
     assert np.array_equal(result.labels, np.concatenate([first.labels, rest.labels]))
@@ -203,7 +201,7 @@ def _check_intruders(aggregator, folder, port, names):
     for name, reason in REFUSALS.items():
         node = PartyNode(folder / f"{name}.toml").start()
         try:
-            wait_until(
+            wait_for(
                 lambda node=node: node.process.returncode is not None,
                 f"the end of {name}",
                 timeout=SLOW_MACHINE,
@@ -228,10 +226,15 @@ def _sent(node):
     return _log(node).count("Sent successfully") - 1
 
 
+def _tree(process):
+    """Numbers of a process and of all its descendants."""
+    return {process.pid, *(child.pid for child in process.descendants())}
+
+
 def _all_processes(aggregator, nodes):
-    numbers = set(aggregator.processes())
+    numbers = _tree(aggregator.link)
     for node in nodes:
-        numbers |= {node.process.pid, *(child.pid for child in node.process.descendants())}
+        numbers |= _tree(node.process)
     return numbers
 
 

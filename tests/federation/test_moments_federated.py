@@ -11,20 +11,24 @@ from permea.federation import (
     Federation,
     FederationError,
     MissingPartiesWarning,
+    MomentFederation,
     MomentParty,
-    QuorumError,
     SchemaError,
 )
 from permea.federation.encryption import MismatchError
-from permea.federation.encryption.additive import SecureSum
-from permea.federation.encryption.engine import SPARE_BITS, load_ciphertext
-from permea.federation.encryption.messages import unpack
-from permea.federation.encryption.parameters import FLOOD_BITS, context_of, import_seal
+from permea.federation.encryption.engine import (
+    FLOOD_BITS,
+    SPARE_BITS,
+    context_of,
+    import_seal,
+    load_ciphertext,
+)
+from permea.federation.encryption.scheme import unpack
+from permea.federation.encryption.secure_sum import SecureSum
 from permea.federation.moments import (
     DropOutError,
     add_released,
     aggregate,
-    mask,
     mean_message,
     moment_message,
     open_mean,
@@ -137,22 +141,7 @@ def test_drop_outs_within_the_shares_are_borne_and_beyond_them_fail(world):
         with pytest.raises(ValueError, match="different agreements or rounds"):
             aggregate([*messages[:9], replace(messages[9], **change)])
     with pytest.raises(ValueError, match="different lengths"):
-        aggregate([replace(m, needed=1, words=m.words[i:]) for i, m in enumerate(messages[:2])])
-
-
-def test_masks_cancel_in_the_sum_and_hide_each_message(world):
-    phi, Y, parties = world
-    plan = plan_moments(PROMISE, 12, 3)
-    messages = [
-        moment_message(sum_moments(phi[rows], Y[rows], plan), plan, 4, SeededBits(i))
-        for i, rows in enumerate(parties[:4])
-    ]
-    hidden = []
-    for i, message in enumerate(messages):
-        pairs = {j: SeededBits(10_000 + 10 * min(i, j) + max(i, j)) for j in range(4) if j != i}
-        hidden.append(replace(message, words=mask(message.words, i, pairs)))
-    assert np.array_equal(aggregate(hidden).words, aggregate(messages).words)
-    assert all(np.mean(h.words == m.words) < 0.01 for h, m in zip(hidden, messages, strict=True))
+        aggregate([replace(m, needed=1, values=m.values[i:]) for i, m in enumerate(messages[:2])])
 
 
 def test_a_single_party_is_the_centralised_release(world):
@@ -251,7 +240,7 @@ def centralised(X, y, shares, seeds, **options):
 @pytest.mark.parametrize("neighbours", ["replace", "add/remove"])
 def test_a_federation_of_ten_learns_the_centralised_model(neighbours):
     X, y = rows()
-    model = Federation(parties_of(X, y, neighbours=neighbours)).fit_moments()
+    model = MomentFederation(parties_of(X, y, neighbours=neighbours)).fit()
     house = centralised(X, y, 10, range(10), neighbours=neighbours)
     assert np.array_equal(model.mean_, house.mean_)
     assert np.array_equal(model.moments_.second, house.moments_.second)
@@ -268,26 +257,26 @@ def test_without_seeds_the_certificate_is_private_and_each_ledger_pays_once():
     X, y = rows()
     agreement = agreed(wanted(), X.shape[1], 4, rounds=5)
     ledgers = [Ledger(Budget(epsilon=1.0, delta=1e-5, unit="record")) for _ in range(4)]
-    federation = Federation(
+    federation = MomentFederation(
         [
             party_of(f"p{i}", wanted(), X[i::4], y[i::4], agreement, ledger=ledger)
             for i, ledger in enumerate(ledgers)
         ]
     )
-    model = federation.fit_moments()
+    model = federation.fit()
     assert model.certificate_.is_private
     assert model.certificate_.n_rows == len(X)
     assert agreement.digest in str(model.certificate_.steps)
     assert [len(ledger) for ledger in ledgers] == [1, 1, 1, 1]
     with pytest.raises(DropOutError, match="BudgetExceededError"):
-        federation.fit_moments()  # the next model would cost more than the owners allow
+        federation.fit()  # the next model would cost more than the owners allow
     assert [len(ledger) for ledger in ledgers] == [1, 1, 1, 1]
 
 
 def test_parties_that_trust_nobody_carry_more_noise():
     X, y = rows()
-    own = Federation(parties_of(X, y, terms={"noise": "own"})).fit_moments()
-    shared = Federation(parties_of(X, y)).fit_moments()
+    own = MomentFederation(parties_of(X, y, terms={"noise": "own"})).fit()
+    shared = MomentFederation(parties_of(X, y)).fit()
     ratio = own.moments_.second_noise / shared.moments_.second_noise
     assert ratio == pytest.approx(np.sqrt(10))
     assert own.moments_.size == shared.moments_.size == len(X)
@@ -303,16 +292,16 @@ def test_drop_outs_are_borne_by_the_agreement_or_fail_loudly(noise, when):
     lenient = parties_of(X, y, kind=Leaving, terms={"noise": noise, "least_parties": 8})
     for party in [*strict[8:], *lenient[8:]]:
         party.absent = (when,)
-    with pytest.raises(DropOutError, match="8 of at least 10 parties answered"):
-        Federation(strict).fit_moments()
+    with pytest.raises(DropOutError, match="8 of at least 10 parties replied"):
+        MomentFederation(strict).fit()
     with pytest.warns(MissingPartiesWarning, match="p8: ConnectionError"):
-        model = Federation(lenient).fit_moments()
+        model = MomentFederation(lenient).fit()
     assert model.moments_.size == sum(len(X[i::10]) for i in range(8))
     with pytest.raises(DropOutError, match="8 of at least 9"):
-        Federation(lenient, quorum=9).fit_moments()  # a federation may ask for more, not for less
+        MomentFederation(lenient, quorum=9).fit()  # a federation may ask for more, not for less
     lenient[0].absent = (when,)
     with pytest.raises(DropOutError, match="7 of at least 8"):
-        Federation(lenient, quorum=2).fit_moments()
+        MomentFederation(lenient, quorum=2).fit()
 
 
 def test_shares_for_eight_suffice_when_eight_answer_and_are_too_much_when_ten_do():
@@ -320,13 +309,13 @@ def test_shares_for_eight_suffice_when_eight_answer_and_are_too_much_when_ten_do
     plan = wanted().prepare(X.shape[1])
     one = plan.scales.second * plan.radius**2
     parties = parties_of(X, y, kind=Leaving, terms={"least_parties": 8})
-    everybody = Federation(parties).fit_moments()
+    everybody = MomentFederation(parties).fit()
     assert everybody.moments_.second_noise == pytest.approx(one * np.sqrt(10 / 8))
     assert "up to 2 colluding parties" in str(everybody.certificate_.steps)
     for party in parties[8:]:
         party.absent = ("mean",)
     with pytest.warns(MissingPartiesWarning):
-        eight = Federation(parties).fit_moments()
+        eight = MomentFederation(parties).fit()
     assert eight.moments_.second_noise == pytest.approx(one)
 
 
@@ -351,7 +340,7 @@ def test_parties_must_want_what_was_agreed_on(change, field):
     one = party_of("p0", wanted(), X, y, agreement)
     other = party_of("p1", wanted(**change), X, y, agreed(wanted(**change), X.shape[1], 2))
     with pytest.raises(SchemaError, match=f"different agreements.*{field}|declared domain"):
-        Federation([one, other]).fit_moments()
+        MomentFederation([one, other]).fit()
 
 
 def test_what_a_party_of_moments_refuses():
@@ -366,13 +355,12 @@ def test_what_a_party_of_moments_refuses():
     with pytest.raises(ValueError, match="matrix of numbers") as caught:
         party_of("p0", wanted(), [["Smith"]], y[:1], agreement)
     assert "Smith" not in str(caught.value)
-    federation = Federation(parties_of(X, y, 2))
-    with pytest.raises(QuorumError, match="use fit_moments"):
-        federation.predict(X)
+    with pytest.raises(TypeError, match="use MomentFederation"):
+        Federation(parties_of(X, y, 2))
     from federation_world import plain_party
 
     with pytest.raises(FederationError, match="MomentParty"):
-        Federation([plain_party("a", X, y)]).fit_moments()
+        MomentFederation([plain_party("a", X, y)])
 
 
 def test_regressors_federate_too():
@@ -386,11 +374,11 @@ def test_regressors_federate_too():
         )
 
     parties = parties_of(X, y, 3, estimator=regressor)
-    model = Federation(parties).fit_moments()
+    model = MomentFederation(parties).fit()
     assert model.score(X, y) > 0.9
     assert model.predict(X[:5]).shape == (5,)
     both = parties_of(X, np.column_stack([y, -y]), 3, estimator=regressor, terms={"noise": "own"})
-    assert Federation(both).fit_moments().predict(X[:5]).shape == (5, 2)
+    assert MomentFederation(both).fit().predict(X[:5]).shape == (5, 2)
 
 
 class TestSecureSum:
@@ -398,17 +386,17 @@ class TestSecureSum:
 
     def test_sums_are_exact_modulo_two_to_the_64(self):
         rng = np.random.default_rng(0)
-        words = rng.integers(-(2**63), 2**63 - 1, size=(5, 5000), dtype=np.int64)
-        scheme = SecureSum(n_parties=5, n_words=5000)  # two ciphertexts each
+        values = rng.integers(-(2**63), 2**63 - 1, size=(5, 5000), dtype=np.int64)
+        scheme = SecureSum(n_parties=5, n_values=5000)  # two ciphertexts each
         secret, public = scheme.keygen()
-        sent = [scheme.encrypt(public, row, i) for i, row in enumerate(words)]
+        sent = [scheme.encrypt(public, row, i) for i, row in enumerate(values)]
         with np.errstate(over="ignore"):
-            expected = words.sum(axis=0)
+            expected = values.sum(axis=0)
         assert np.array_equal(scheme.decrypt(secret, scheme.aggregate(public, sent)), expected)
 
     def test_the_noise_of_summands_is_flooded(self):
         """Before flooding 55 bits more budget are left than after: their noise cannot be seen."""
-        scheme = SecureSum(n_parties=40, n_words=10)
+        scheme = SecureSum(n_parties=40, n_values=10)
         secret, public = scheme.keygen()
         sent = [scheme.encrypt(public, np.arange(10), i) for i in range(40)]
         seal, context = import_seal(), context_of(scheme.parameters)
@@ -423,25 +411,25 @@ class TestSecureSum:
         assert bits <= seal.CoeffModulus.MaxBitCount(8192, seal.sec_level_type.tc128)
 
     def test_what_does_not_belong_is_refused(self):
-        scheme = SecureSum(n_parties=2, n_words=4)
+        scheme = SecureSum(n_parties=2, n_values=4)
         (secret, public), (stranger, other) = scheme.keygen(), scheme.keygen()
-        words = np.arange(4)
-        one, two = (scheme.encrypt(public, words, i) for i in range(2))
-        foreign = scheme.encrypt(other, words, 1)
+        values = np.arange(4)
+        one, two = (scheme.encrypt(public, values, i) for i in range(2))
+        foreign = scheme.encrypt(other, values, 1)
         total = scheme.aggregate(public, [one, two])
         for summands, text in [
             ([one, one], "twice"),
             ([one, foreign], "one key for all"),
-            ([], "nobody"),
+            ([], "no party"),
         ]:
             with pytest.raises(MismatchError, match=text):
                 scheme.aggregate(public, summands)
         with pytest.raises(MismatchError, match="one key for all"):
             scheme.decrypt(stranger, total)
         with pytest.raises(MismatchError, match="keys for this sum"):
-            SecureSum(n_parties=3, n_words=4).encrypt(public, words, 0)
+            SecureSum(n_parties=3, n_values=4).encrypt(public, values, 0)
         with pytest.raises(ValueError, match="whole numbers"):
-            scheme.encrypt(public, words[:3], 0)
-        with pytest.raises(ValueError, match="at least one word"):
-            SecureSum(n_parties=2, n_words=0)
-        assert np.array_equal(scheme.decrypt(secret, total), 2 * words)
+            scheme.encrypt(public, values[:3], 0)
+        with pytest.raises(ValueError, match="at least one value"):
+            SecureSum(n_parties=2, n_values=0)
+        assert np.array_equal(scheme.decrypt(secret, total), 2 * values)

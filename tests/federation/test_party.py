@@ -9,7 +9,7 @@ from federation_world import PLAIN, PRIVACY, SEEDED, blobs, plain_party, private
 from permea.federation import ConsentError, Federation, Guard, Party, RefusedError, SchemaError
 from permea.federation.party import OBJECTIONS
 from permea.federation.service.config import PartyConfig
-from permea.federation.service.http import Spool
+from permea.federation.service.queue import Spool
 from permea.privacy import Certificate, SigningKey, TrustedKeys
 from permea.storage import StorageError, save
 
@@ -50,7 +50,7 @@ def test_a_voided_certificate_is_an_objection(rows):
 
 
 def test_words_that_nobody_defined_are_refused(rows):
-    with pytest.raises(ValueError, match="knows the words"):
+    with pytest.raises(ValueError, match="must be among"):
         Party("a", train(*rows), consent="yes, whatever")
 
 
@@ -115,7 +115,7 @@ class TestGuard:
 
     def test_a_line_cut_short_by_a_crash_is_passed_over(self, tmp_path):
         log = tmp_path / "audit.jsonl"
-        log.write_text('{"time": 1.0, "asker": "a", "quer')
+        log.write_text('{"time": 1.0, "client": "a", "quer')
         guard = Guard(per_minute=10, log=log, clock=lambda: 2.0)
         guard.admit("a", 10)
         with pytest.raises(RefusedError):
@@ -125,13 +125,13 @@ class TestGuard:
         X, y = rows
         log = tmp_path / "audit.jsonl"
         party = Party("a", train(X, y), consent=PLAIN, guard=Guard(max_batch=20, log=log))
-        party.distances(X[:7], asker="hospital")
+        party.distances(X[:7], client="hospital")
         with pytest.raises(RefusedError):
-            party.distances(X[:21], asker="hospital")
+            party.distances(X[:21], client="hospital")
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert [line["outcome"] for line in lines] == ["accepted", "refused"]
         assert [line["queries"] for line in lines] == [7, 21]
-        assert all(set(line) == {"time", "asker", "queries", "outcome"} for line in lines)
+        assert all(set(line) == {"time", "client", "queries", "outcome"} for line in lines)
         assert log.stat().st_mode & 0o077 == 0
 
 
@@ -190,7 +190,7 @@ class TestWhoVouches:
     def test_the_queue_says_what_its_answers_rest_on(self, rows, tmp_path):
         path = save(forged(train(*rows)), tmp_path / "forged.permea")
         spool = Spool(tmp_path / "queue")
-        job = spool.submit(rows[0][:3], asker="me")
+        job = spool.submit(rows[0][:3], client="me")
         spool.answer_next(Federation([Party.from_file("a", path)]))
         report = spool.result(job).report
         assert (report["private"], report["verified"]) == (False, False)

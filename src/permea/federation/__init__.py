@@ -1,7 +1,8 @@
 """Parties keep their data; a global classifier needs their distances only.
 
-`Party` answers queries with distances, `Federation` takes their minimum over parties and classes
-(004 eq. 101-104), in one process, over Flower, or on ciphertexts.
+`Party` replies to queries with distances, `Federation` takes their minimum over parties and classes
+(004 eq. 101-104), in one process, over Flower, or on ciphertexts. `MomentFederation` learns one
+model from noised sums of the parties' rows.
 """
 
 from permea.federation.aggregate import Answer, Suspicion
@@ -9,7 +10,9 @@ from permea.federation.agreement import Agreement, AgreementError
 from permea.federation.errors import (
     ConsentError,
     FederationError,
+    InvalidReplyError,
     MissingPartiesWarning,
+    PartyTimeoutError,
     QuorumError,
     RefusedError,
     ScaleWarning,
@@ -17,11 +20,11 @@ from permea.federation.errors import (
     SuspicionWarning,
 )
 from permea.federation.federation import Federation
-from permea.federation.moments import MomentParty
+from permea.federation.moments import MomentFederation, MomentParty
 from permea.federation.party import Guard, Party
 from permea.federation.schema import Schema
-from permea.federation.settings import Summary
-from permea.federation.transport import Patience
+from permea.federation.summary import Summary
+from permea.federation.transport import RetryPolicy
 
 __all__ = [
     "Agreement",
@@ -31,12 +34,15 @@ __all__ = [
     "Federation",
     "FederationError",
     "Guard",
+    "InvalidReplyError",
     "MissingPartiesWarning",
+    "MomentFederation",
     "MomentParty",
     "Party",
-    "Patience",
+    "PartyTimeoutError",
     "QuorumError",
     "RefusedError",
+    "RetryPolicy",
     "ScaleWarning",
     "Schema",
     "SchemaError",

@@ -1,4 +1,4 @@
-"""From the distances of many parties to one answer, and to a word about whom to doubt."""
+"""From the distances of many parties to labels, and to a list of suspicious parties."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,47 +9,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from permea._arrays import Array
-from permea.compose import matching_scores
-from permea.federation.errors import LyingError, MissingPartiesWarning, SuspicionWarning
-from permea.federation.schema import Label
+from permea.federation.errors import InvalidReplyError, MissingPartiesWarning, SuspicionWarning
 
 Aggregation = Literal["min", "trimmed", "median"]
 AGGREGATIONS = ("min", "trimmed", "median")
-_ENOUGH = 20  # distinct queries before anything is said about a party
+_ENOUGH = 20  # distinct queries before a party can be suspicious
 _NEARLY_ALL = 0.95  # of the queries
 _MUCH_NEARER = 0.1  # of the distance of the next party to the same class
 
 
 def check_distances(values: Any, n_queries: int, n_classes: int) -> Array:
-    """The distances of a reply, or `LyingError` when no distance function can give them."""
+    """The distances of a reply, or `InvalidReplyError` when no distance function can give them."""
     array = np.asarray(values)
     if array.dtype not in (np.float32, np.float64):
-        raise LyingError("lying: distances are not floating-point numbers")
+        raise InvalidReplyError("invalid reply: distances are not floating-point numbers")
     if array.shape != (n_queries, n_classes):
-        raise LyingError(
-            f"lying: distances of shape {array.shape} instead of {(n_queries, n_classes)}"
+        raise InvalidReplyError(
+            f"invalid reply: distances of shape {array.shape} instead of {(n_queries, n_classes)}"
         )
     if np.isnan(array).any():
-        raise LyingError("lying: NaN among the distances")
+        raise InvalidReplyError("invalid reply: NaN among the distances")
     if (array < 0).any():
-        raise LyingError("lying: negative distances")
+        raise InvalidReplyError("invalid reply: negative distances")
     return array
 
 
 def combine(stack: Array, how: Aggregation = "min", *, drop: int = 1) -> Array:
     """One distance per query and class from those of the parties, shape (parties, m, C).
 
-    ``"min"`` is the global classifier (004 eq. 101-104): the nearest party decides, so one liar
-    decides everything. ``"trimmed"`` passes over the ``drop`` smallest distances of each query and
-    class: it withstands ``drop`` liars wherever more than ``drop`` parties know the class, and for
-    classes known by fewer it must believe the largest distance it has. ``"median"`` takes the
-    (lower) median of the parties that know the class: it withstands a minority. Both give away some
-    of what a single expert party knows, so they cost accuracy when parties hold different parts of
-    a class.
+    ``"min"`` is the global classifier (004 eq. 101-104): the nearest party decides, so one
+    malicious party decides everything. ``"trimmed"`` drops the ``drop`` smallest distances of each
+    query and class: it tolerates ``drop`` malicious parties wherever more than ``drop`` parties
+    know the class, and for classes known by fewer it takes the largest distance there is.
+    ``"median"`` takes the (lower) median of the parties that know the class: it tolerates a
+    minority. Both ignore some of what a single expert party knows, so they cost accuracy when
+    parties hold different parts of a class.
 
     Examples
     --------
-    >>> stack = np.array([[[0.0, 0.0]], [[3.0, 1.0]], [[4.0, 2.0]]])  # the first one lies
+    >>> stack = np.array([[[0.0, 0.0]], [[3.0, 1.0]], [[4.0, 2.0]]])  # the first one is malicious
     >>> combine(stack)
     array([[0., 0.]])
     >>> combine(stack, "trimmed")
@@ -68,7 +66,7 @@ def combine(stack: Array, how: Aggregation = "min", *, drop: int = 1) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
-    """Something that an honest model hardly does. It is a reason to look, not a proof."""
+    """Behaviour that a fitted model hardly shows: a reason to investigate, not a proof."""
 
     party: str
     reason: str
@@ -78,12 +76,12 @@ class Suspicion:
 
 
 def suspicions(stack: Array, names: Sequence[str], queries: Array) -> tuple[Suspicion, ...]:
-    """Parties whose distances look made up, for one batch of queries.
+    """Parties whose distances look fabricated, for one batch of queries.
 
-    Three signs are looked at, on distinct queries only: distances of exactly zero, a distance that
+    Three signs are checked, on distinct queries only: distances of exactly zero, a distance that
     does not depend on the query, and a class to which a party is ten times nearer than every other
     party that knows the class, for nearly all queries. A class that one party alone knows cannot be
-    compared, and a liar who divides honest distances by two shows none of the signs.
+    compared, and a party that divides its distances by two shows none of the signs.
     """
     _, distinct = np.unique(queries, axis=0, return_index=True)
     if len(distinct) < _ENOUGH:
@@ -104,7 +102,7 @@ def _signs(distances: Array, others: Array) -> list[str]:
     own, signs = distances[:, known], []
     zeros = int(np.count_nonzero(own.min(axis=1) == 0))
     if zeros > len(own) // 10:
-        signs.append(f"answers a distance of exactly 0 to {zeros} of {len(own)} queries")
+        signs.append(f"replies with a distance of exactly 0 to {zeros} of {len(own)} queries")
     if np.any(np.ptp(own, axis=0) == 0):
         signs.append("gives the same distance whatever the query is")
     shared = known & np.isfinite(others).all(axis=0)
@@ -118,115 +116,85 @@ def _signs(distances: Array, others: Array) -> list[str]:
     return signs
 
 
-class Rests:
-    """On whom an answer rests: what the tables of `Answer` say in words."""
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Which parties a result is based on.
+
+    Parameters
+    ----------
+    parties : tuple of str
+        All parties of the federation, in order.
+    answered : ndarray of shape (m, parties)
+        Which party's reply each result is based on.
+    missing : dict
+        Reason for each party that did not reply to every query.
+    """
 
     parties: tuple[str, ...]
     answered: NDArray[np.bool_]
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def who_answered(self) -> tuple[str, ...]:
-        """Parties that every label rests on."""
+        """Parties that replied to every query."""
         return tuple(np.asarray(self.parties)[self.answered.all(axis=0)].tolist())
 
     @property
     def partly(self) -> tuple[str, ...]:
-        """Parties that answered some queries and not others."""
+        """Parties that replied to some queries and not to others."""
         some = self.answered.any(axis=0) & ~self.answered.all(axis=0)
         return tuple(np.asarray(self.parties)[some].tolist())
 
     @property
     def is_complete(self) -> bool:
-        """Whether every party answered every query."""
+        """Whether every party replied to every query."""
         return bool(self.answered.all())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Rests):
-    """Labels, and what they rest on.
+class Answer(Provenance):
+    """Labels, and what they are based on.
 
     Parameters
     ----------
     labels : ndarray of shape (m,)
         Class of each query (004 eq. 104).
     distances : ndarray of shape (m, C) or None
-        Distance to each class over the parties that answered; None from an encrypted federation.
+        Distance to each class over the parties that replied; None from an encrypted federation.
     classes : ndarray of shape (C,)
         Columns of ``distances``.
-    parties : tuple of str
-        All parties of the federation, in order.
-    answered : ndarray of shape (m, parties)
-        Which party's distances each label rests on.
     nearest_party : ndarray of shape (m,) or None
         Index of the party whose distance decided, q̂ of 004 eq. (102); None under robust or
         encrypted aggregation.
-    missing : dict
-        Reason for each party that did not answer every query.
     suspicions : tuple of Suspicion
-        Parties that look as if they lied.
+        Parties whose replies look fabricated.
+    parties, answered, missing
+        See `Provenance`.
     """
 
     labels: NDArray[Any]
     distances: Array | None
     classes: NDArray[Any]
-    parties: tuple[str, ...]
-    answered: NDArray[np.bool_]
     nearest_party: NDArray[np.intp] | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
     suspicions: tuple[Suspicion, ...] = ()
-
-    def matching_scores(self) -> Array:
-        """Class-matching scores (004 Def. 8) of the global distances."""
-        if self.distances is None:
-            raise ValueError("An encrypted federation gives labels only.")
-        return matching_scores(self.distances)
 
     def __str__(self) -> str:
         lines = [f"{len(self.labels)} queries answered by {', '.join(self.who_answered) or 'none'}"]
         lines += [f"missing: {name}: {reason}" for name, reason in self.missing.items()]
-        lines += [f"doubtful: {suspicion}" for suspicion in self.suspicions]
+        lines += [f"suspicious: {suspicion}" for suspicion in self.suspicions]
         return "\n".join(lines)
 
 
-def class_array(classes: Sequence[Label]) -> NDArray[Any]:
-    """Labels as an array of their own kind."""
-    return np.array(list(classes))
-
-
-def join_answers(parts: Sequence[Answer], missing: Mapping[str, str]) -> Answer:
-    """One answer out of those to the batches."""
-    first = parts[0]
-    doubts: dict[str, Suspicion] = {}
-    for part in parts:
-        for doubt in part.suspicions:
-            doubts.setdefault(f"{doubt.party} {doubt.reason[:20]}", doubt)
-    return Answer(
-        labels=np.concatenate([part.labels for part in parts]),
-        distances=None if first.distances is None else _rows(parts, "distances"),
-        classes=first.classes,
-        parties=first.parties,
-        answered=_rows(parts, "answered"),
-        nearest_party=None if first.nearest_party is None else _rows(parts, "nearest_party"),
-        missing=dict(missing),
-        suspicions=tuple(doubts.values()),
-    )
-
-
-def _rows(parts: Sequence[Answer], name: str) -> Any:
-    return np.concatenate([getattr(part, name) for part in parts])
-
-
-def quorum_text(answered: int, needed: int, missing: Mapping[str, str]) -> str:
-    """Why there is no answer."""
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-    return f"{answered} parties answered, {needed} are needed. Missing: {reasons or 'nobody'}"
+def reasons_text(missing: Mapping[str, str]) -> str:
+    """Why parties are missing, in one line."""
+    return "; ".join(f"{name}: {reason}" for name, reason in missing.items())
 
 
 def warned(answer: Answer) -> Answer:
-    """Tell callers who only look at the numbers what the numbers rest on."""
+    """Warn callers who use the numbers alone about what these are based on."""
     if answer.missing:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in answer.missing.items())
-        warnings.warn(f"Parties are missing: {reasons}", MissingPartiesWarning, stacklevel=3)
-    for doubt in answer.suspicions:
-        warnings.warn(f"Party to be doubted: {doubt}", SuspicionWarning, stacklevel=3)
+        text = f"Parties are missing: {reasons_text(answer.missing)}"
+        warnings.warn(text, MissingPartiesWarning, stacklevel=3)
+    for suspicion in answer.suspicions:
+        warnings.warn(f"Suspicious party: {suspicion}", SuspicionWarning, stacklevel=3)
     return answer

@@ -1,4 +1,4 @@
-"""What can go wrong in a federation, by name."""
+"""Errors and warnings of a federation; every module of the package may import them."""
 
 
 class FederationError(RuntimeError):
@@ -6,7 +6,7 @@ class FederationError(RuntimeError):
 
 
 class ConsentError(FederationError):
-    """A model is not private and its owner has not said in words that it may join all the same."""
+    """A model is not private and its owner has not consented to its joining all the same."""
 
 
 class SchemaError(FederationError):
@@ -14,23 +14,27 @@ class SchemaError(FederationError):
 
 
 class RefusedError(FederationError):
-    """A party refused a batch: too large or too many. Asking again at once is vain."""
+    """A party refused a request. Retrying immediately will not help."""
 
 
-class LyingError(FederationError):
-    """A reply cannot come from an honest distance function."""
+class InvalidReplyError(FederationError):
+    """A reply arrived, but a party that follows the protocol cannot have sent it."""
+
+
+class PartyTimeoutError(FederationError, TimeoutError):
+    """Something did not arrive or start in time."""
 
 
 class QuorumError(FederationError):
-    """Fewer parties answered than the federation needs. Nothing was answered."""
+    """Fewer parties replied than the federation needs. No labels were computed."""
 
 
 class MissingPartiesWarning(UserWarning):
-    """An answer rests on fewer parties than the federation has."""
+    """A result is based on fewer parties than the federation has."""
 
 
 class SuspicionWarning(UserWarning):
-    """A party answers in a way that an honest model hardly would."""
+    """A party's replies look unlike those of a fitted model."""
 
 
 class ScaleWarning(UserWarning):

@@ -1,8 +1,10 @@
-"""What the certificates of the parties promise together."""
+"""The global classifier: one query to many parties, in the clear or on ciphertexts."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,43 +13,59 @@ from permea._arrays import Array
 from permea._parallel import batches
 from permea._progress import progress
 from permea._text import safe_text
+from permea.compose import matching_scores
 from permea.federation.aggregate import (
     Aggregation,
     Answer,
     Suspicion,
     check_distances,
-    class_array,
     combine,
-    join_answers,
-    quorum_text,
+    reasons_text,
     suspicions,
     warned,
 )
-from permea.federation.encryption.queries import SealedQuestions
-from permea.federation.errors import FederationError, LyingError, QuorumError, SchemaError
-from permea.federation.party import Party, spread
+from permea.federation.encryption import EvaluationKey
+from permea.federation.encryption.protocol import (
+    EncryptedAnswer,
+    EncryptedQuery,
+    KeyHolder,
+    Terms,
+    aggregate_replies,
+    check_reply,
+    make_terms,
+)
+from permea.federation.errors import FederationError, QuorumError, SchemaError
+from permea.federation.party import Party, align_classes
 from permea.federation.schema import Label, Schema, agree
-from permea.federation.settings import Records, Settings, Summary, Topology, summarise
+from permea.federation.summary import Records, Summary, summarise
 from permea.federation.transport import (
     Channel,
     Failure,
     Introduction,
     LocalChannel,
     Outcome,
-    Patience,
-    Reply,
-    persist,
+    RetryPolicy,
 )
 from permea.privacy import Certificate
 
-if TYPE_CHECKING:
-    from permea.federation.moments import MomentParty
+Topology = Literal["queries", "models"]
+Suspects = Literal["report", "exclude"]
+Requests = Mapping[str, EncryptedQuery]
 
 
-class Federation(SealedQuestions):
+class _Decision(NamedTuple):
+    """One batch of an exchange in the clear."""
+
+    distances: Array
+    labels: NDArray[np.intp]
+    nearest_party: NDArray[np.intp] | None
+    suspicions: tuple[Suspicion, ...]
+
+
+class Federation:
     """A classifier made of the distances of many parties (004 eq. 101-104, 002 §2.3).
 
-    Each party keeps its data and its model; a query gets from each of them its distance to each
+    Each party keeps its data and its model, and replies to a query with its distance to each
     class, ∞ for a class it lacks (Remark 5). The smallest distance over the parties counts, and the
     nearest class wins:
 
@@ -55,30 +73,30 @@ class Federation(SealedQuestions):
 
     Parameters
     ----------
-    parties : sequence of Party
-        Parties in this process; for parties elsewhere see `Federation.over`, for parties that learn
-        a model together see `MomentParty`.
+    parties : sequence of Party, or Channel
+        Parties in this process, or a channel to parties elsewhere, see `Federation.over`. For
+        parties that learn one model together see `MomentFederation`.
     topology : {"queries", "models"}, default="queries"
-        What travels: queries to the parties, or once and for all the private models to the
+        What is transferred: queries to the parties, or once and for all the private models to the
         aggregator, after which no party sees a query (Remark 6).
     aggregation : {"min", "trimmed", "median"}, default="min"
         How the distances of the parties are combined, see `permea.federation.aggregate.combine`.
     drop : int, default=1
-        Liars that ``aggregation="trimmed"`` withstands.
+        Malicious parties that ``aggregation="trimmed"`` tolerates.
     quorum : int, optional
-        Parties that must answer; all of them by default. With fewer, `QuorumError` is raised; with
-        enough but not all, the answer says so.
-    patience : Patience, optional
+        Parties that must reply; all of them by default. With fewer, `QuorumError` is raised; with
+        enough but not all, the answer names those that are missing.
+    retry : RetryPolicy, optional
         Time-out, attempts and back-off for each batch.
     batch_size : int, default=1000
-        Queries that travel together.
+        Queries in one message.
     records : {"disjoint", "overlapping", "unknown"}, default="unknown"
         Whether one record may lie with several parties; it decides how their promises compose.
     suspects : {"report", "exclude"}, default="report"
-        What to do with a party that looks as if it lied.
+        What to do with a party whose replies look fabricated.
     classes : sequence of labels, optional
-        The classes there are. A party that claims any other is not believed. By default the union
-        of what the parties know.
+        The classes there are. A party that claims any other is left out. By default the union of
+        the parties' classes.
     encrypted : bool, default=False
         Compute the labels on ciphertexts; nothing but labels comes out.
     scheme : str, default="bfv"
@@ -95,7 +113,7 @@ class Federation(SealedQuestions):
     schema : Schema
         Features and classes of the federation.
     last_answer : Answer or None
-        What the last call of `ask`, `predict` or `distances` rests on.
+        Result of the last call of `ask`, `predict` or `distances`.
 
     Examples
     --------
@@ -119,16 +137,16 @@ class Federation(SealedQuestions):
 
     def __init__(
         self,
-        parties: Sequence["Party | MomentParty"],
+        parties: Sequence[Party] | Channel,
         *,
         topology: Topology = "queries",
         aggregation: Aggregation = "min",
         drop: int = 1,
         quorum: int | None = None,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         batch_size: int = 1000,
         records: Records = "unknown",
-        suspects: Literal["report", "exclude"] = "report",
+        suspects: Suspects = "report",
         classes: Sequence[Label] | None = None,
         encrypted: bool = False,
         scheme: str = "bfv",
@@ -136,40 +154,65 @@ class Federation(SealedQuestions):
         scale: tuple[float, float] | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        chosen = {key: value for key, value in locals().items() if key not in ("self", "parties")}
-        chosen["patience"] = patience or Patience()
+        self.topology, self.aggregation, self.drop, self.quorum = (
+            topology,
+            aggregation,
+            drop,
+            quorum,
+        )
+        self.retry, self.batch_size = retry or RetryPolicy(), batch_size
+        self.records, self.suspects, self.classes = records, suspects, classes
+        self.encrypted, self.scheme, self.bits = encrypted, scheme, bits
+        self.scale, self.n_jobs = scale, n_jobs
+        self._check_options()
+        self._known: dict[str, Introduction] = {}
+        self._hosted: dict[str, Party] = {}
+        self._excluded: dict[str, str] = {}
+        self.last_answer: Answer | None = None
+        if not isinstance(parties, Sequence):
+            self._channel: Channel = parties
+            return
         if not parties:
             raise ValueError("A federation needs at least one party.")
         if len({party.name for party in parties}) < len(parties):
-            raise ValueError("Two parties have the same name. Names tell who answered.")
-        self._start(LocalChannel(parties), Settings(**chosen))
+            raise ValueError("Two parties have the same name. Give each party a name of its own.")
+        if not all(hasattr(party, "distances") for party in parties):
+            raise TypeError("Each party must be a Party; use MomentFederation for MomentParty.")
+        self._channel = LocalChannel(parties)
         if failed := self._introduce():
-            raise SchemaError("; ".join(f"{name}: {reason}" for name, reason in failed.items()))
+            raise SchemaError(reasons_text(failed))
+
+    def _check_options(self) -> None:
+        for name, choices in (
+            ("topology", Topology),
+            ("aggregation", Aggregation),
+            ("records", Records),
+            ("suspects", Suspects),
+        ):
+            if getattr(self, name) not in get_args(choices):
+                allowed = ", ".join(map(repr, get_args(choices)))
+                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}.")
+        if self.encrypted and self.aggregation != "min":
+            raise ValueError("Ciphertexts are aggregated by the minimum only.")
+        if self.encrypted and self.topology != "queries":
+            raise ValueError(
+                "Encrypted distances are computed where the models are: topology must be 'queries'."
+            )
+        if self.n_jobs == 0:
+            raise ValueError("n_jobs must be a number of processes, -1 for all cores, or None.")
+        if self.batch_size < 1 or self.drop < 0 or (self.quorum is not None and self.quorum < 1):
+            raise ValueError("batch_size and quorum must be at least 1, drop not negative.")
 
     @classmethod
-    def over(
-        cls, channel: Channel, *, pause: Callable[[float], None] = time.sleep, **settings: Any
-    ) -> Self:
+    def over(cls, channel: Channel, **options: Any) -> Self:
         """A federation of parties that ``channel`` reaches; parties may join and leave.
 
-        Takes the same keywords as `Federation`. Parties introduce themselves when they are first
-        asked; one that disagrees with those before it is left out, and the answer says why.
-        ``pause`` waits between attempts.
+        Takes the same keywords as `Federation`. Parties introduce themselves before the first
+        query; one that disagrees with those before it is left out, and the answer says why.
         """
-        federation = cls.__new__(cls)
-        federation._start(channel, Settings(**settings), pause)
-        return federation
+        return cls(channel, **options)
 
-    def _start(
-        self, channel: Channel, settings: Settings, pause: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._channel, self.settings, self._pause = channel, settings, pause
-        self._known: dict[str, Introduction] = {}
-        self._hosted: dict[str, Party] = {}
-        self._strangers: dict[str, str] = {}
-        self.last_answer: Answer | None = None
-
-    # ---- who takes part ----------------------------------------------------------------------
+    # ---- the parties -------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -184,41 +227,37 @@ class Federation(SealedQuestions):
     @property
     def classes_(self) -> NDArray[Any]:
         """Classes of the federation, in the order of the columns of `distances`."""
-        return class_array(self.schema.classes)
+        return np.array(self.schema.classes)
 
     @property
     def certificates(self) -> dict[str, Certificate | None]:
         """Certificate of each party; None where nothing is promised.
 
-        What a party says of itself over a network is an unverified claim.
+        What a party states about itself over a network is an unverified claim.
         """
         return {name: known.certificate for name, known in self._known.items()}
 
     @property
     def who_answered(self) -> tuple[str, ...]:
-        """Parties that the last answer rests on."""
+        """Parties that the last answer is based on."""
         return () if self.last_answer is None else self.last_answer.who_answered
 
     def summary(self) -> Summary:
         """What the certificates of the parties promise together."""
-        return summarise(self._known, self.settings.records)
+        return summarise(self.certificates, self.records)
 
     def _introduce(self) -> dict[str, str]:
-        """Shake hands with the parties that are not known yet; give reasons for those who fail."""
-        strangers = [name for name in self.names if name not in self._known]
-        outcomes = self._persist(self._channel.introduce, strangers)
-        failed = {}
-        for name in strangers:
-            reason = self._objection(name, outcomes[name])
-            if reason:
-                failed[name] = safe_text(reason)
-        if self.settings.topology == "models":
-            failed |= self._host([n for n in self._known if n not in self._hosted])
-        self._strangers = dict(failed)
-        return failed
+        """Request introductions of parties not known yet; returns the reasons of those excluded."""
+        new = [name for name in self.names if name not in self._known]
+        outcomes = self.retry.run(self._channel.introduce, new)
+        objections = {name: self._objection(name, outcomes[name]) for name in new}
+        self._excluded = {name: safe_text(why) for name, why in objections.items() if why}
+        if self.topology == "models":
+            self._host([name for name in self._known if name not in self._hosted])
+        return dict(self._excluded)
 
     def _objection(self, name: str, outcome: Outcome) -> str:
-        """Take a party in and return nothing, or say why not."""
+        """Register a party and return nothing, or say why not."""
         if isinstance(outcome, Failure):
             return outcome.reason
         schemas = {known: intro.schema for known, intro in self._known.items()}
@@ -226,39 +265,31 @@ class Federation(SealedQuestions):
             agree({**schemas, name: outcome.schema})
         except SchemaError as error:
             return str(error)
-        if self.settings.classes is not None:
-            unknown = [
-                label for label in outcome.schema.classes if label not in self.settings.classes
-            ]
+        if self.classes is not None:
+            unknown = [label for label in outcome.schema.classes if label not in self.classes]
             if unknown:
                 return f"claims {len(unknown)} classes that this federation does not have"
         self._known[name] = outcome
         return ""
 
-    def _host(self, names: Sequence[str]) -> dict[str, str]:
+    def _host(self, names: Sequence[str]) -> None:
         """Fetch the models of parties, once (Remark 6)."""
-        failed = {}
-        for name, outcome in self._persist(self._channel.fetch, names).items():
+        for name, outcome in self.retry.run(self._channel.fetch, names).items():
             if isinstance(outcome, Failure):
-                failed[name] = safe_text(outcome.reason)
+                self._excluded[name] = safe_text(outcome.reason)
                 del self._known[name]
             else:
                 self._hosted[name] = outcome
-        return failed
 
-    def _persist(self, call: Any, names: Sequence[str]) -> dict[str, Outcome]:
-        timeout = self.settings.patience.timeout
-        return persist(lambda some: call(some, timeout), names, self.settings.patience, self._pause)
-
-    # ---- questions ---------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Class of each query (004 eq. 104); warns when parties are missing or doubtful."""
+        """Class of each query (004 eq. 104); warns when parties are missing or suspicious."""
         return warned(self.ask(X)).labels
 
     def distances(self, X: ArrayLike) -> Array:
         """Distance of each query to each class over the parties (004 eq. 101)."""
-        if self.settings.encrypted:
+        if self.encrypted:
             raise ValueError("An encrypted federation gives labels only; use predict.")
         found = warned(self.ask(X)).distances
         assert found is not None
@@ -266,150 +297,213 @@ class Federation(SealedQuestions):
 
     def matching_scores(self, X: ArrayLike) -> Array:
         """Class-matching scores of 004 Def. 8 of the global distances."""
-        self.distances(X)
-        assert self.last_answer is not None
-        return self.last_answer.matching_scores()
+        return matching_scores(self.distances(X))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Share of queries with the right label."""
         return float(np.mean(self.predict(X) == np.asarray(y)))
 
-    def ask(self, X: ArrayLike, *, asker: str = "unknown") -> Answer:
-        """Labels, distances, and what they rest on.
+    def ask(self, X: ArrayLike, *, client: str = "unknown") -> Answer:
+        """Labels, distances, and what they are based on.
 
         Parameters
         ----------
         X : array-like of shape (m, p)
             Queries.
-        asker : str
-            Who asks; parties write it into their logs.
+        client : str
+            Name of the client; parties write it into their logs.
 
         Returns
         -------
         Answer
-            With the parties that answered, those that did not and why, and those to doubt.
+            With the parties that replied, those that did not and why, and suspicious ones.
         """
-        if self.settings.encrypted:
-            return self._ask_in_secret(X, asker)
-        missing = self._introduce()
-        if not self._known:
-            raise QuorumError(quorum_text(0, self._needed(), missing))
-        schema = self.schema
-        queries = schema.check_queries(X)
-        slices = list(batches(len(queries), self.settings.batch_size))
-        parts = [
-            self._batch(queries[rows], schema, asker, missing)
-            for rows in progress(slices, desc="batches")
-        ]
-        self.last_answer = join_answers(parts, missing)
+        ask = self._ask_on_ciphertexts if self.encrypted else self._ask_in_the_clear
+        self.last_answer = ask(X, client)
         return self.last_answer
 
-    def _needed(self) -> int:
-        return len(self.names) if self.settings.quorum is None else self.settings.quorum
+    def _ask_in_the_clear(self, X: ArrayLike, client: str) -> Answer:
+        self._check_quorum(self._known, self._introduce())
+        schema = self.schema
+        queries = schema.check_queries(X)
+        read = partial(self._read, schema.classes)
+        parts, provenance = self._collect(queries, client, self.batch_size, read, self._decide)
+        distances, labels, nearest, found = zip(*parts, strict=True)
+        unique: dict[tuple[str, str], Suspicion] = {}
+        for one in chain.from_iterable(found):
+            unique.setdefault((one.party, one.reason[:20]), one)
+        classes = np.array(schema.classes)
+        return Answer(
+            labels=classes[np.concatenate(labels)],
+            distances=np.concatenate(distances),
+            classes=classes,
+            nearest_party=np.concatenate(nearest) if self.aggregation == "min" else None,
+            suspicions=tuple(unique.values()),
+            **provenance,
+        )
 
-    def _batch(self, queries: Array, schema: Schema, asker: str, missing: dict[str, str]) -> Answer:
-        """Answer one batch; who fails is noted in ``missing`` and left alone from then on."""
-        names = [name for name in self._known if name not in missing]
-        classes_of = {name: self._known[name].schema.classes for name in names}
-        outcomes = self._replies(names, queries, asker)
-        replies: dict[str, Array] = {}
-        for name in names:
-            try:
-                own = self._believed(name, outcomes[name], len(queries))
-            except (LyingError, SchemaError) as error:
-                missing[name] = safe_text(error)
-            else:
-                replies[name] = spread(own, classes_of[name], schema.classes)
-        self._check_quorum(replies, missing)
-        return self._decided(queries, replies, class_array(schema.classes), missing)
+    def _ask_on_ciphertexts(self, X: ArrayLike, client: str) -> Answer:
+        """All three roles in this process: the labels are those of three programs."""
+        holder = KeyHolder(self.terms(n_queries=max(1, len(np.asarray(X)))))
+        query = holder.query()
+        found = self._encrypted_labels(X, holder.terms, query, holder.keys.evaluation, client)
+        labels, _ = holder.labels(found.ciphertexts, query)
+        return Answer(
+            labels=labels,
+            distances=None,
+            classes=np.array(query.classes),
+            parties=found.parties,
+            answered=found.answered,
+            missing=found.missing,
+        )
 
-    def _replies(self, names: Sequence[str], queries: Array, asker: str) -> dict[str, Outcome]:
-        channel = self._reachable(names)
-        return self._persist(lambda some, wait: channel.ask(some, queries, asker, wait), names)
+    def terms(self, n_queries: int | None = None) -> Terms:
+        """What key holder, parties and aggregator agree on before anything is encrypted.
 
-    def _reachable(self, names: Sequence[str]) -> Channel:
-        """The way to the parties, or to their models when those have travelled here."""
-        if self.settings.topology == "models":
-            return LocalChannel([self._hosted[name] for name in names])
-        return self._channel
+        ``n_queries`` that are known beforehand help to choose the fastest circuit.
+        """
+        self._check_quorum(self._known, self._introduce())
+        schema = self.schema
+        if self.classes is not None:
+            schema = replace(schema, classes=tuple(self.classes))
+        return make_terms(
+            schema,
+            self.names,
+            scheme=self.scheme,
+            bits=self.bits,
+            scale=self.scale,
+            n_jobs=self.n_jobs,
+            n_queries=n_queries,
+        )
 
-    def _believed(self, name: str, outcome: Outcome, n_queries: int) -> Array:
-        """Distances of a party to its classes, if they can be true."""
-        if isinstance(outcome, Failure):
-            raise LyingError(outcome.reason)
-        assert isinstance(outcome, Reply)
-        schema = self._known[name].schema
-        if outcome.fingerprint != schema.fingerprint:
-            del self._known[name]  # it may introduce itself anew before the next question
-            raise SchemaError("answers under another schema than it introduced itself with")
-        return check_distances(outcome.distances, n_queries, len(schema.classes))
+    def ask_encrypted(
+        self,
+        X: ArrayLike,
+        query: EncryptedQuery,
+        evaluation_key: EvaluationKey,
+        *,
+        client: str = "unknown",
+    ) -> EncryptedAnswer:
+        """The aggregator's part of an encrypted query: labels that only the key holder can read.
 
-    def _check_quorum(self, replies: Collection[Any], missing: Mapping[str, str]) -> None:
-        if not replies or len(replies) < self._needed():
-            raise QuorumError(quorum_text(len(replies), self._needed(), missing))
+        Parameters
+        ----------
+        X : array-like of shape (m, p)
+            Queries; the parties compute on them in the clear.
+        query, evaluation_key : EncryptedQuery, EvaluationKey
+            Of the key holder. There is no secret key on this side.
+        client : str
+            Name of the client; parties write it into their logs.
+        """
+        terms = self.terms()
+        terms.require(query)
+        return self._encrypted_labels(X, terms, query, evaluation_key, client)
 
-    def _decided(
+    def _encrypted_labels(
+        self, X: ArrayLike, terms: Terms, query: EncryptedQuery, key: EvaluationKey, client: str
+    ) -> EncryptedAnswer:
+        scheme = terms.scheme
+
+        def read(name: str, reply: Any, n_queries: int, requests: Requests) -> bytes:
+            return check_reply(scheme, key, reply, requests[name], n_queries)
+
+        def decide(
+            replies: dict[str, bytes], batch: Array, missing: dict[str, str], requests: Requests
+        ) -> bytes:
+            query_id = next(iter(requests.values())).query_id
+            indexed = {requests[name].party: reply for name, reply in replies.items()}
+            return aggregate_replies(scheme, key, indexed, len(batch), query_id)
+
+        queries, size = terms.schema.check_queries(X), terms.batch_size(self.batch_size)
+        parts, provenance = self._collect(queries, client, size, read, decide, query)
+        return EncryptedAnswer(ciphertexts=tuple(parts), **provenance)
+
+    # ---- the exchange with the parties, in the clear and encrypted ---------------------------
+
+    def _collect(
         self,
         queries: Array,
-        replies: dict[str, Array],
-        classes: NDArray[Any],
-        missing: dict[str, str],
-    ) -> Answer:
+        client: str,
+        batch_size: int,
+        read: Callable[..., Any],
+        decide: Callable[..., Any],
+        query: EncryptedQuery | None = None,
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Send batches to the parties, check the replies and the quorum, decide each batch.
+
+        A party that fails is noted as missing and gets no further batch of these queries.
+        """
+        missing, parts, answered = dict(self._excluded), [], []
+        index = {name: i for i, name in enumerate(self.names)}
+        slices = list(batches(len(queries), batch_size))
+        for number, rows in enumerate(progress(slices, desc="batches")):
+            names, batch = [name for name in self._known if name not in missing], queries[rows]
+            requests = None
+            if query is not None:
+                part = query.part(number)
+                requests = {name: replace(part, party=index[name]) for name in names}
+            replies: dict[str, Any] = {}
+            for name, outcome in self._replies(names, batch, client, requests).items():
+                try:
+                    if isinstance(outcome, Failure):
+                        raise FederationError(outcome.reason)
+                    replies[name] = read(name, outcome, len(batch), requests)
+                except FederationError as error:
+                    missing[name] = safe_text(error)
+            self._check_quorum(replies, missing)
+            parts.append(decide(replies, batch, missing, requests))
+            answered.append(np.tile([name in replies for name in self.names], (len(batch), 1)))
+        provenance = {"parties": self.names, "missing": missing}
+        return parts, {**provenance, "answered": np.concatenate(answered)}
+
+    def _replies(
+        self, names: Sequence[str], batch: Array, client: str, requests: Requests | None
+    ) -> dict[str, Outcome]:
+        channel = self._channel
+        if self.topology == "models":
+            channel = LocalChannel([self._hosted[name] for name in names])
+        return self.retry.run(
+            lambda some, timeout: channel.ask(some, batch, client, timeout, requests), names
+        )
+
+    def _check_quorum(self, replies: Collection[Any], missing: Mapping[str, str]) -> None:
+        needed = len(self.names) if self.quorum is None else self.quorum
+        if not replies or len(replies) < needed:
+            raise QuorumError(
+                f"{len(replies)} parties answered, {needed} are needed. "
+                f"Missing: {reasons_text(missing) or 'none'}"
+            )
+
+    def _read(
+        self, classes: Sequence[Label], name: str, reply: Any, n_queries: int, _: None
+    ) -> Array:
+        """Distances of a party to ``classes``, if they can be true."""
+        schema = self._known[name].schema
+        if reply.fingerprint != schema.fingerprint:
+            del self._known[name]  # it may introduce itself again before the next query
+            raise SchemaError("replies under another schema than it introduced itself with")
+        found = check_distances(reply.distances, n_queries, len(schema.classes))
+        return align_classes(found, schema.classes, classes)
+
+    def _decide(
+        self, replies: dict[str, Array], queries: Array, missing: dict[str, str], _: None
+    ) -> _Decision:
         """Minimum over parties, minimum over classes."""
-        doubts: tuple[Suspicion, ...] = ()
+        reported: tuple[Suspicion, ...] = ()
         while True:
             stack = np.stack(list(replies.values()))
             found = suspicions(stack, list(replies), queries)
-            doubts += tuple(doubt for doubt in found if doubt not in doubts)
-            if not found or self.settings.suspects == "report":
+            reported += tuple(one for one in found if one not in reported)
+            if not found or self.suspects == "report":
                 break
-            for doubt in found:
-                replies.pop(doubt.party, None)
-                missing[doubt.party] = f"excluded: {doubt.reason}"
+            for one in found:
+                replies.pop(one.party, None)
+                missing[one.party] = f"excluded: {one.reason}"
             self._check_quorum(replies, missing)
-        distances = combine(stack, self.settings.aggregation, drop=self.settings.drop)
+        distances = combine(stack, self.aggregation, drop=self.drop)
         label = distances.argmin(axis=1)
         nearest = None
-        if self.settings.aggregation == "min":
+        if self.aggregation == "min":
             order = np.array([self.names.index(name) for name in replies])
             nearest = order[stack[:, np.arange(len(queries)), label].argmin(axis=0)]
-        return Answer(
-            labels=classes[label],
-            distances=distances,
-            classes=classes,
-            parties=self.names,
-            answered=self._tick(replies, len(queries)),
-            nearest_party=nearest,
-            suspicions=doubts,
-        )
-
-    def _tick(self, replies: Collection[str], n_queries: int) -> NDArray[np.bool_]:
-        return np.tile([name in replies for name in self.names], (n_queries, 1))
-
-    def fit_moments(self) -> Any:
-        """One model from the noised moments of all parties, as if their rows lay in one place.
-
-        What is learned, how the noise is made and how many parties must answer is said by the
-        `Agreement` that all parties hold. Each call is one round, which every party charges to its
-        ledger.
-
-        Returns
-        -------
-        MomentClassifier or MomentRegressor
-            Fitted, with the certificate of the release.
-
-        Raises
-        ------
-        DropOutError
-            When fewer parties than the agreement asks for (or a larger ``quorum``) answered.
-        """
-        from permea.federation.moments import MomentRounds
-
-        channel = self._channel
-        if not isinstance(channel, LocalChannel):
-            raise FederationError("fit_moments needs parties in this process.")
-
-        def ask(work: Callable[[Any], Any], names: Sequence[str]) -> Mapping[str, Outcome]:
-            return self._persist(lambda some, wait: channel.work(work, some, wait), names)
-
-        return MomentRounds(channel.parties(), ask, self.settings.quorum).fit()
+        return _Decision(distances, label, nearest, reported)

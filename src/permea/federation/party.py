@@ -1,4 +1,4 @@
-"""What a party lets in: bounded batches at a bounded rate, written down without contents."""
+"""A party: an owner's model behind a guard that limits and logs what is computed for others."""
 
 import json
 import os
@@ -19,14 +19,17 @@ from permea.privacy import Certificate
 from permea.privacy.signing import SigningKey, TrustedKeys
 from permea.storage import load, save
 
+if TYPE_CHECKING:
+    from permea.federation.encryption.protocol import EncryptedQuery
+
 _WINDOW = 60.0  # seconds over which the rate is counted
 _TAIL = 1 << 20  # bytes of the log that are searched for the last minute
 
 
 class Guard:
-    """Limits on queries, and a log of who asked how much and when.
+    """Limits on queries, and a log of who sent how many and when.
 
-    The log holds the time, the name of the asker, the number of queries and the outcome. It never
+    The log holds the time, the name of the client, the number of queries and the outcome. It never
     holds a query, a distance or a hash of one: a hash of something guessable is as good as the
     thing. With a log file the rate holds across processes and restarts, because it is counted from
     the log itself.
@@ -71,27 +74,27 @@ class Guard:
         self.per_minute = per_minute
         self.log = None if log is None else Path(log)
         self._clock = clock
-        self._memory: list[dict[str, Any]] = []
+        self._recent: list[dict[str, Any]] = []
 
-    def admit(self, asker: str, n_queries: int) -> None:
-        """Accept a batch and write it down, or write down why not and raise `RefusedError`."""
-        with self._book() as book:
-            reason = self._objection(n_queries, book.recent(self._clock() - _WINDOW))
-            outcome = "refused" if reason else "accepted"
-            book.write(
-                {
-                    "time": self._clock(),
-                    "asker": str(asker)[:100],
-                    "queries": int(n_queries),
-                    "outcome": outcome,
-                }
-            )
+    def admit(self, client: str, n_queries: int) -> None:
+        """Accept a batch and log it, or log why not and raise `RefusedError`."""
+        with self._log_file() as file:
+            entries, now = self._recent if file is None else _read_tail(file), self._clock()
+            recent = [entry for entry in entries if entry["time"] > now - _WINDOW]
+            used = sum(e["queries"] for e in recent if e["outcome"] == "accepted")
+            reason = self._objection(n_queries, used)
+            entry = {"time": now, "client": str(client)[:100], "queries": int(n_queries)}
+            entry["outcome"] = "refused" if reason else "accepted"
+            if file is None:
+                self._recent = [*recent, entry]
+            else:
+                _append(file, entry)
         if reason:
             raise RefusedError(reason)
 
     def _objection(self, n_queries: int, used: int) -> str:
         if n_queries < 1:
-            return "An empty batch asks nothing."
+            return "The batch is empty. Send at least one query."
         if n_queries > self.max_batch:
             return (
                 f"{n_queries} queries in one batch; this party takes at most {self.max_batch}. "
@@ -100,15 +103,15 @@ class Guard:
         if self.per_minute is not None and used + n_queries > self.per_minute:
             return (
                 f"{used} of {self.per_minute} queries per minute are used up; {n_queries} more are "
-                "too many. Wait and ask again."
+                "too many. Wait a minute and retry."
             )
         return ""
 
     @contextmanager
-    def _book(self) -> Iterator["_Book"]:
-        """The book in memory, or the log file under a lock that other processes respect."""
+    def _log_file(self) -> Iterator[TextIO | None]:
+        """The log file under a lock that other processes respect; None without one."""
         if self.log is None:
-            yield _Book(self._memory, None)
+            yield None
             return
         import fcntl  # the log is shared between processes, which needs a POSIX lock
 
@@ -116,34 +119,21 @@ class Guard:
         handle = os.open(self.log, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield _Book(_read_tail(file), file)
+            yield file
 
 
-class _Book:
-    """Entries of the last minute and a place to add one."""
-
-    def __init__(self, entries: list[dict[str, Any]], file: TextIO | None) -> None:
-        self._entries, self._file = entries, file
-
-    def recent(self, since: float) -> int:
-        """Queries accepted since a point in time."""
-        self._entries[:] = [entry for entry in self._entries if entry["time"] > since]
-        return sum(e["queries"] for e in self._entries if e["outcome"] == "accepted")
-
-    def write(self, entry: dict[str, Any]) -> None:
-        """Add an entry; with a file it is on disk when this returns."""
-        self._entries.append(entry)
-        if self._file is not None:
-            size = self._file.seek(0, os.SEEK_END)
-            if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
-                self._file.write("\n")  # end a line that a crash cut short
-            self._file.write(safe_json(entry) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+def _append(file: TextIO, entry: dict[str, Any]) -> None:
+    """Add a line to the log; it is on disk when this returns."""
+    size = file.seek(0, os.SEEK_END)
+    if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+        file.write("\n")  # end a line that a crash cut short
+    file.write(safe_json(entry) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _read_tail(file: TextIO) -> list[dict[str, Any]]:
-    """Entries at the end of the log; a line that was cut short by a crash is passed over."""
+    """Entries at the end of the log; a line that was cut short by a crash is skipped."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _TAIL))
     entries = []
@@ -156,26 +146,23 @@ def _read_tail(file: TextIO) -> list[dict[str, Any]]:
     return entries
 
 
-if TYPE_CHECKING:
-    from permea.federation.encryption.queries import EncryptedQuestion
-
 OBJECTIONS = {
     "not private": "nothing is promised about the training rows",
     "seeded": "the noise can be repeated and removed by whoever learns the seed",
     "raw rows": "the training rows can be read out of the model",
     "unverified": "the certificate was read from outside and no trusted key has signed it",
 }
-"""Words by which an owner consents, and what each of them admits."""
-_ONLY_SAID = {"unverified"}  # shown wherever the party is shown; joining needs no consent to it
+"""Objections to which an owner can consent, and what each of them means."""
+_INFORMATION_ONLY = {"unverified"}  # displayed with the party; joining needs no consent to it
 
 
 class Party:
     """An owner's classifier as the federation sees it: a name, a schema, a certificate, distances.
 
-    A model joins when its certificate says that it is private. An owner whose model is not private,
-    was seeded or holds raw rows must say so in the words of `OBJECTIONS`. A model that was read
-    from a file may join, but unless a trusted key signed it, its certificate is shown as an
-    unverified claim.
+    A model joins when its certificate states that it is private. An owner whose model is not
+    private, was seeded or holds raw rows must consent to these `OBJECTIONS` by name. A model that
+    was read from a file may join, but unless a trusted key signed it, its certificate is shown as
+    an unverified claim.
 
     Parameters
     ----------
@@ -186,14 +173,14 @@ class Party:
         between parties.
     consent : str or collection of str
         Objections that the owner accepts: "not private", "seeded", "raw rows". "unverified" is
-        understood too, and never needed.
+        allowed too, and never needed.
     guard : Guard, optional
-        Limits on what is answered. Without one, any batch is.
+        Limits on the queries. Without one, every batch is accepted.
     encrypted_only : bool, default=False
-        Answer with ciphertexts only: distances and the model itself do not leave in the clear.
-    asker_keys : collection of str, optional
-        SHA-256 digests (`PublicKey.digest`) of the askers' public keys that this party encrypts
-        for. Without them any key is taken, also one that an aggregator made for itself.
+        Reply with ciphertexts only: distances and the model itself do not leave in the clear.
+    client_keys : collection of str, optional
+        SHA-256 digests (`PublicKey.digest`) of the clients' public keys that this party encrypts
+        for. Without them any key is accepted, also one that an aggregator made for itself.
 
     Attributes
     ----------
@@ -226,14 +213,14 @@ class Party:
         consent: str | Collection[str] = (),
         guard: Guard | None = None,
         encrypted_only: bool = False,
-        asker_keys: Collection[str] = (),
+        client_keys: Collection[str] = (),
     ) -> None:
         self.name = checked_name(name)
         self._classifier = classifier
         self._consent = {consent} if isinstance(consent, str) else set(consent)
         self._guard = guard
         self.encrypted_only = encrypted_only
-        self._asker_keys = frozenset(asker_keys)
+        self._client_keys = frozenset(client_keys)
         self._refuse_unless_private()
         self.schema = Schema.of(classifier)
         self.schema.check()
@@ -257,31 +244,31 @@ class Party:
 
     @property
     def status(self) -> str:
-        """The verdict on the model: "PRIVATE", "unverified claim" or "not private"."""
+        """Status of the model: "PRIVATE", "unverified claim" or "not private"."""
         return status_of(self.certificate)
 
     @property
     def objections(self) -> tuple[str, ...]:
-        """What speaks against letting this model out, in the words of `OBJECTIONS`."""
+        """The keys of `OBJECTIONS` that apply to this model."""
         return objections(self._classifier)
 
     def _refuse_unless_private(self) -> None:
         if unknown := sorted(self._consent - set(OBJECTIONS)):
             raise ValueError(
-                f"consent knows the words {', '.join(map(repr, OBJECTIONS))}; got {unknown}."
+                f"consent must be among {', '.join(map(repr, OBJECTIONS))}; got {unknown}."
             )
-        needed = tuple(word for word in self.objections if word not in _ONLY_SAID)
+        needed = tuple(word for word in self.objections if word not in _INFORMATION_ONLY)
         open_points = [word for word in needed if word not in self._consent]
         if open_points:
-            said = "; ".join(f"{word} ({OBJECTIONS[word]})" for word in open_points)
+            reasons = "; ".join(f"{word} ({OBJECTIONS[word]})" for word in open_points)
             raise ConsentError(
-                f"Party {self.name!r} does not join: {said}. Fit the model with "
-                "privacy=Privacy(…) and without random_state, or let its owner say "
+                f"Party {self.name!r} does not join: {reasons}. Fit the model with "
+                "privacy=Privacy(…) and without random_state, or let its owner pass "
                 f"consent={needed!r}."
             )
 
     def distances(
-        self, X: ArrayLike, classes: Sequence[Label] | None = None, *, asker: str = "unknown"
+        self, X: ArrayLike, classes: Sequence[Label] | None = None, *, client: str = "unknown"
     ) -> Array:
         """Distance of each query to each class, ∞ for a class this party lacks (Remark 5).
 
@@ -290,9 +277,9 @@ class Party:
         X : array-like of shape (m, p)
             Queries.
         classes : sequence of labels, optional
-            Columns of the answer; the party's own classes by default.
-        asker : str
-            Who asks, for the log.
+            Columns of the result; the party's own classes by default.
+        client : str
+            Name of the client, for the log.
 
         Returns
         -------
@@ -300,52 +287,50 @@ class Party:
             Γ of 004 Def. 6.
         """
         if self.encrypted_only:
-            raise RefusedError("This party answers encrypted questions only.")
-        return self._measured(X, classes, asker)
+            raise RefusedError("This party replies to encrypted queries only.")
+        return self._measured(X, classes, client)
 
     def encrypted_distances(
-        self, X: ArrayLike, index: int, question: "EncryptedQuestion", *, asker: str = "unknown"
+        self, X: ArrayLike, query: "EncryptedQuery", *, client: str = "unknown"
     ) -> bytes:
-        """The same distances as a ciphertext that the asker alone could open (001 ch. 2).
+        """The same distances as a ciphertext that only the key holder can decrypt (001 ch. 2).
 
         Parameters
         ----------
         X : array-like of shape (m, p)
             Queries.
-        index : int
-            Place of this party in the scheme.
-        question : EncryptedQuestion
-            Scheme, public key and classes.
-        asker : str
-            Who asks, for the log.
+        query : EncryptedQuery
+            Scheme, public key, classes, and the index of this party in the scheme.
+        client : str
+            Name of the client, for the log.
         """
-        from permea.federation.encryption.queries import encrypt_reply
+        from permea.federation.encryption.protocol import encrypt_reply
 
-        if self._asker_keys and question.public_key.digest not in self._asker_keys:
+        if self._client_keys and query.public_key.digest not in self._client_keys:
             raise RefusedError(
-                "The question is encrypted under a key that is not among the askers' keys which "
-                "this party knows. Let its owner add the digest of the asker's public key."
+                "The query is encrypted under a key that is not among the client keys which this "
+                "party accepts. Its owner can add the digest of the client's public key."
             )
-        return encrypt_reply(self._measured(X, question.classes, asker), index, question)
+        return encrypt_reply(self._measured(X, query.classes, client), query)
 
-    def _measured(self, X: ArrayLike, classes: Sequence[Label] | None, asker: str) -> Array:
+    def _measured(self, X: ArrayLike, classes: Sequence[Label] | None, client: str) -> Array:
         queries = self.schema.check_queries(X)
         if self._guard is not None:
-            self._guard.admit(asker, len(queries))
+            self._guard.admit(client, len(queries))
         found = np.asarray(self._classifier.distances(queries))
-        return found if classes is None else spread(found, self.schema.classes, classes)
+        return found if classes is None else align_classes(found, self.schema.classes, classes)
 
     def hand_over(self, path: str | os.PathLike[str], *, sign: SigningKey | None = None) -> Path:
         """Write the model to a file that may leave its owner (Remark 6).
 
-        From then on whoever has the file can ask it anything, as often as they like: no guard
-        stands before it any more. A private model is safe to give away; that is what its
-        certificate says, and ``sign`` lets others check who says so.
+        Whoever has the file can evaluate it as often as they like: no guard limits them any more.
+        A private model is safe to give away, as its certificate states; ``sign`` lets others
+        verify who made that statement.
         """
         if self.encrypted_only:
-            raise RefusedError("This party answers encrypted questions only; its model stays.")
-        words = "include" if "raw rows" in self.objections else None
-        return save(self._classifier, path, private_rows=words, sign=sign)
+            raise RefusedError("This party replies to encrypted queries only; its model stays.")
+        private_rows = "include" if "raw rows" in self.objections else None
+        return save(self._classifier, path, private_rows=private_rows, sign=sign)
 
     def __repr__(self) -> str:
         rest = [word for word in self.objections if word not in ("not private", "unverified")]
@@ -354,7 +339,7 @@ class Party:
 
 
 def objections(classifier: Any) -> tuple[str, ...]:
-    """What speaks against letting a fitted model out, in the words of `OBJECTIONS`."""
+    """The keys of `OBJECTIONS` that apply to a fitted model."""
     certificate = getattr(classifier, "certificate_", None)
     found = []
     if certificate is None or certificate.void_reasons:
@@ -369,16 +354,16 @@ def objections(classifier: Any) -> tuple[str, ...]:
 
 
 def status_of(certificate: Certificate | None) -> str:
-    """The verdict on a model by its certificate; without one it is not private."""
+    """Status of a model by its certificate; without one it is not private."""
     return "not private" if certificate is None else certificate.status
 
 
-def spread(found: NDArray[Any], own: Sequence[Label], classes: Sequence[Label]) -> Array:
+def align_classes(found: NDArray[Any], own: Sequence[Label], classes: Sequence[Label]) -> Array:
     """Columns of ``own`` classes put where ``classes`` wants them, ∞ elsewhere.
 
     Examples
     --------
-    >>> spread(np.array([[1.0, 2.0]]), ["b", "a"], ["a", "b", "c"])
+    >>> align_classes(np.array([[1.0, 2.0]]), ["b", "a"], ["a", "b", "c"])
     array([[ 2.,  1., inf]])
     """
     if tuple(own) == tuple(classes):
@@ -392,7 +377,7 @@ def spread(found: NDArray[Any], own: Sequence[Label], classes: Sequence[Label]) 
 
 
 def checked_name(name: str) -> str:
-    """A name that can stand in a table."""
+    """A name that can be shown in a table."""
     if not isinstance(name, str) or not name.strip() or len(name) > 100:
         raise ValueError("A party needs a name of 1 to 100 characters.")
     if safe_text(name) != name:

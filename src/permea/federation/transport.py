@@ -1,34 +1,35 @@
-"""What can go wrong in a federation, by name."""
+"""How parties are reached: introductions, replies, failures, time-outs and retries."""
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from permea._arrays import Array
-from permea.federation.errors import FederationError, LyingError, RefusedError, SchemaError
-from permea.federation.party import Party
+from permea.federation.errors import FederationError, InvalidReplyError, RefusedError, SchemaError
+from permea.federation.party import Party, objections
 from permea.federation.schema import Schema
 from permea.privacy import Certificate
+from permea.storage import load
 
 if TYPE_CHECKING:
-    from permea.federation.encryption.queries import EncryptedQuestion
+    from permea.federation.encryption.protocol import EncryptedQuery
 
-FINAL = (LyingError, RefusedError, SchemaError)
-"""Failures that the same question would only meet again."""
+FINAL = (InvalidReplyError, RefusedError, SchemaError)
+"""Failures that the same request would only meet again."""
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a party says of itself before it is asked anything."""
+    """What a party states about itself before it gets a query."""
 
     schema: Schema
     certificate: Certificate | None
-    objections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,18 @@ class Failure:
     """Why there is no reply."""
 
     reason: str
-    final: bool = False  #: asking again would not help
+    final: bool = False  #: retrying would not help
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """Describe an error; messages of strangers are cut short and kept on one line."""
+        """Describe an error; messages from outside are cut short and kept on one line."""
         text = " ".join(str(error).split())[:300]
         if not isinstance(error, FederationError):
             text = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return cls(text, isinstance(error, FINAL))
 
 
-Outcome = Any  # Introduction, Reply, a model, or Failure: what a channel brings back for a party
+Outcome = Any  # Introduction, Reply, ciphertext, model, or Failure: what comes back from a party
 
 
 class Channel(Protocol):
@@ -67,60 +68,54 @@ class Channel(Protocol):
         ...
 
     def introduce(self, names: Sequence[str], timeout: float | None) -> Mapping[str, Outcome]:
-        """Ask for schema and certificate."""
+        """Request schema and certificate."""
         ...
 
     def ask(
-        self, names: Sequence[str], queries: Array, asker: str, timeout: float | None
-    ) -> Mapping[str, Outcome]:
-        """Ask for distances."""
-        ...
-
-    def ask_encrypted(
         self,
-        index: Mapping[str, int],
+        names: Sequence[str],
         queries: Array,
-        question: "EncryptedQuestion",
-        asker: str,
+        client: str,
         timeout: float | None,
+        encrypted: "Mapping[str, EncryptedQuery] | None" = None,
     ) -> Mapping[str, Outcome]:
-        """Ask for encrypted distances; ``index`` gives each party its place in the scheme."""
+        """Request distances; with ``encrypted``, a query for each party, as ciphertexts."""
         ...
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> Mapping[str, Outcome]:
-        """Ask for the models themselves (Remark 6)."""
+        """Request the models themselves (Remark 6)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long and how often a party is asked.
+class RetryPolicy:
+    """Time-out, number of attempts and back-off of a request.
 
     Parameters
     ----------
     timeout : float or None, default=None
         Seconds an attempt may take; None waits for ever and starts no thread.
     attempts : int, default=1
-        How often a party that failed is asked.
+        How often a request is sent to a party that failed.
     backoff : float, default=0.5
         Pause before the second attempt in seconds; it doubles with every further one.
+    sleep : callable, default=time.sleep
+        Waits for so many seconds; another one is for tests.
 
     Examples
     --------
-    >>> Patience(attempts=4, backoff=0.5).pauses
+    >>> RetryPolicy(attempts=4, backoff=0.5).pauses
     (0.5, 1.0, 2.0)
     """
 
     timeout: float | None = None
     attempts: int = 1
     backoff: float = 0.5
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if (
-            self.attempts < 1
-            or self.backoff < 0
-            or (self.timeout is not None and self.timeout <= 0)
-        ):
+        timeout_valid = self.timeout is None or self.timeout > 0
+        if self.attempts < 1 or self.backoff < 0 or not timeout_valid:
             raise ValueError("attempts must be at least 1, timeout positive, backoff not negative.")
 
     @property
@@ -128,33 +123,27 @@ class Patience:
         """Seconds to wait before each further attempt."""
         return tuple(self.backoff * 2.0**k for k in range(self.attempts - 1))
 
+    def run(
+        self,
+        request: Callable[[Sequence[str], float | None], Mapping[str, Outcome]],
+        names: Sequence[str],
+    ) -> dict[str, Outcome]:
+        """Send a request to ``names``, and again to those that failed, until attempts run out.
 
-def persist(
-    ask: Callable[[Sequence[str]], Mapping[str, Outcome]],
-    names: Sequence[str],
-    patience: Patience,
-    pause: Callable[[float], None] = time.sleep,
-) -> dict[str, Outcome]:
-    """Ask ``names``, and those that failed again after a pause, until patience ends.
-
-    A party that gave no outcome at all is a failure too. Final failures are not asked again.
-    """
-    outcomes: dict[str, Outcome] = {}
-    open_names = list(names)
-    for seconds in (0.0, *patience.pauses):
-        if not open_names:
-            break
-        if seconds:
-            pause(seconds)
-        got = ask(open_names)
-        for name in open_names:
-            outcomes[name] = got.get(name, Failure("no answer"))
-        open_names = [
-            name
-            for name in open_names
-            if isinstance(outcomes[name], Failure) and not outcomes[name].final
-        ]
-    return outcomes
+        A party without any outcome has failed too. Final failures are not retried.
+        """
+        outcomes: dict[str, Outcome] = {}
+        pending = list(names)
+        for pause in (0.0, *self.pauses):
+            if not pending:
+                break
+            if pause:
+                self.sleep(pause)
+            got = request(pending, self.timeout)
+            outcomes |= {name: got.get(name, Failure("no reply")) for name in pending}
+            failed = {name: o for name, o in outcomes.items() if isinstance(o, Failure)}
+            pending = [name for name, failure in failed.items() if not failure.final]
+        return outcomes
 
 
 class LocalChannel:
@@ -175,74 +164,59 @@ class LocalChannel:
         return tuple(self._parties)
 
     def introduce(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
-        """Read schema and certificate off the parties."""
-        calls = {name: _call(_introduction, self._parties[name]) for name in names}
-        return run_calls(calls, timeout)
+        """Read schema and certificate from the parties."""
+        return self._run(lambda p: Introduction(p.schema, p.certificate), names, timeout)
 
     def ask(
-        self, names: Sequence[str], queries: Array, asker: str, timeout: float | None
-    ) -> dict[str, Outcome]:
-        """Ask one party after the other, or all at once when there is a time-out to keep."""
-
-        def reply(party: Party) -> Reply:
-            return Reply(party.distances(queries, asker=asker), party.schema.fingerprint)
-
-        return run_calls({n: _call(reply, self._parties[n]) for n in names}, timeout)
-
-    def ask_encrypted(
         self,
-        index: Mapping[str, int],
+        names: Sequence[str],
         queries: Array,
-        question: "EncryptedQuestion",
-        asker: str,
+        client: str,
         timeout: float | None,
+        encrypted: "Mapping[str, EncryptedQuery] | None" = None,
     ) -> dict[str, Outcome]:
-        """Ask for encrypted distances; ``index`` gives each party its place in the scheme."""
+        """Call one party after the other, or all at once when there is a time-out to keep."""
 
-        def reply(name: str) -> bytes:
-            party: Party = self._parties[name]
-            return party.encrypted_distances(queries, index[name], question, asker=asker)
+        def reply(party: Any) -> Any:
+            if encrypted is not None:
+                return party.encrypted_distances(queries, encrypted[party.name], client=client)
+            return Reply(party.distances(queries, client=client), party.schema.fingerprint)
 
-        return run_calls({name: _call(reply, name) for name in index}, timeout)
-
-    def work(
-        self, work: Callable[[Any], Any], names: Sequence[str], timeout: float | None
-    ) -> dict[str, Outcome]:
-        """Let parties do something at home."""
-        return run_calls({n: _call(work, self._parties[n]) for n in names}, timeout)
-
-    def parties(self) -> dict[str, Any]:
-        """The parties by name."""
-        return dict(self._parties)
+        return self._run(reply, names, timeout)
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
-        """Let the models be written to files and read back, as they would travel."""
-        return run_calls({n: _call(travel, self._parties[n]) for n in names}, timeout)
+        """Write the models to files and read them back, as a network would transfer them."""
+        return self._run(lambda p: hosted_party(p.name, model_bytes(p)), names, timeout)
+
+    def _run(
+        self, work: Callable[[Any], Any], names: Sequence[str], timeout: float | None
+    ) -> dict[str, Outcome]:
+        return run_calls({name: partial(work, self._parties[name]) for name in names}, timeout)
 
 
-def travel(party: Party) -> Party:
-    """The party's model after a trip through a file, guarded by nobody."""
-    import tempfile
-    from pathlib import Path
-
+def model_bytes(party: Party) -> bytes:
+    """A party's model file as it may leave its owner."""
     with tempfile.TemporaryDirectory(prefix="permea-") as folder:
-        path = party.hand_over(Path(folder) / "model.permea")
-        return Party.from_file(party.name, path, consent=party.objections)
+        return party.hand_over(Path(folder) / "model.permea").read_bytes()
 
 
-def _introduction(party: Party) -> Introduction:
-    return Introduction(party.schema, party.certificate, tuple(getattr(party, "objections", ())))
+def hosted_party(name: str, model: bytes) -> Party:
+    """A transferred model as a party of this process, without a guard.
 
-
-def _call(function: Callable[[Any], Any], argument: Any) -> Callable[[], Any]:
-    return lambda: function(argument)
+    Consent was its owner's to give, and was given before the model left.
+    """
+    with tempfile.TemporaryDirectory(prefix="permea-") as folder:
+        path = Path(folder) / "model.permea"
+        path.write_bytes(model)
+        model = load(path)
+    return Party(name, model, consent=objections(model))
 
 
 def run_calls(calls: Mapping[str, Callable[[], Any]], timeout: float | None) -> dict[str, Outcome]:
     """Run calls and catch what they raise; with a time-out each has a thread of its own.
 
     A thread cannot be stopped from outside, so a call that hangs is left behind as a daemon and its
-    late result is thrown away.
+    late result is discarded.
     """
     if timeout is None:
         return {name: _caught(call) for name, call in calls.items()}
@@ -253,9 +227,8 @@ def run_calls(calls: Mapping[str, Callable[[], Any]], timeout: float | None) -> 
 
     for name, call in calls.items():
         threading.Thread(target=work, args=(name, call), daemon=True).start()
-    outcomes: dict[str, Outcome] = {
-        name: Failure(f"no answer within {timeout:g} s") for name in calls
-    }
+    late = Failure(f"no reply within {timeout:g} s")
+    outcomes: dict[str, Outcome] = dict.fromkeys(calls, late)
     deadline = time.monotonic() + timeout
     for _ in calls:
         try:
@@ -269,10 +242,5 @@ def run_calls(calls: Mapping[str, Callable[[], Any]], timeout: float | None) -> 
 def _caught(call: Callable[[], Any]) -> Outcome:
     try:
         return call()
-    except Exception as error:  # whatever a party does must not bring the federation down
+    except Exception as error:  # no error of a party may end the federation
         return Failure.of(error)
-
-
-def n_bytes(queries: Array, n_classes: int) -> int:
-    """Bytes of numbers that travel for a batch: the queries there, the distances back."""
-    return int(queries.nbytes + len(queries) * n_classes * np.dtype(queries.dtype).itemsize)

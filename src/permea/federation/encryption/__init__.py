@@ -4,11 +4,20 @@
 'BFV'
 """
 
-from __future__ import annotations
-
-from .base import EvaluationKey, Keys, PublicKey, Scheme, SecretKey
-from .messages import DamagedMessageError, EncryptionError, MismatchError, WrongKeyError
-from .quantise import Quantiser, infinity_code, plain_labels
+from permea.federation.encryption.scheme import (
+    DamagedMessageError,
+    EncryptionError,
+    EvaluationKey,
+    Keys,
+    MismatchError,
+    PublicKey,
+    Quantiser,
+    Scheme,
+    SecretKey,
+    WrongKeyError,
+    infinity_code,
+    plain_labels,
+)
 
 __all__ = [
     "DamagedMessageError",
@@ -26,8 +35,6 @@ __all__ = [
     "plain_labels",
 ]
 
-SCHEMES = ("bfv", "tfhe")
-
 
 def get_scheme(name: str = "bfv") -> type[Scheme]:
     """Class of a scheme by name; its library is imported when the scheme is used.
@@ -36,14 +43,14 @@ def get_scheme(name: str = "bfv") -> type[Scheme]:
     ----------
     name : {"bfv", "tfhe"}
         "bfv" (extra ``permea[encrypted]``) has public-key encryption and is the default; "tfhe"
-        (extra ``permea[tfhe]``) is the seed's bootstrapped scheme with secret-key encryption.
+        (extra ``permea[tfhe]``) is the bootstrapped scheme of 001 with secret-key encryption.
     """
     if name == "bfv":
-        from .bfv import BFV
+        from permea.federation.encryption.bfv import BFV
 
         return BFV
     if name == "tfhe":
-        from .tfhe import TFHE
+        from permea.federation.encryption.tfhe import TFHE
 
         return TFHE
-    raise ValueError(f"unknown scheme {name!r}: choose one of {list(SCHEMES)}")
+    raise ValueError(f"unknown scheme {name!r}: choose one of ['bfv', 'tfhe']")

@@ -1,22 +1,293 @@
-"""Default scheme: BFV with public-key encryption and SIMD packing (seal-python)."""
+"""Default scheme: BFV with public-key encryption and SIMD packing (seal-python).
 
-from __future__ import annotations
+Two circuits compute arg min over classes of the minimum over parties on packed ciphertexts. Both
+end in one number per (query, class) that is zero exactly for the winning class; a uniform non-zero
+mask makes all the others uniform on 1..t−1 (t is prime), so the key holder learns the label and
+nothing else: neither a distance, nor the runner-up, nor which party won. Ties go to the lowest
+class index. Codes lie in 0..2^bits − 2 (`infinity_code`).
 
+`Thermometer` is linear in the number of parties and exponential in bits; `Pairs` compares all pairs
+of candidates bit by bit and is quadratic in parties and linear in bits. `docs/proofs/encryption.md`
+proves both.
+"""
+
+import math
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EvaluationKey, PublicKey, Scheme, SecretKey
-from .circuits import CIRCUITS, Circuit, Runner, cost, evaluate_batch
-from .engine import Engine, load_ciphertext, run_in_worker
-from .messages import EncryptionError, MismatchError, WrongKeyError, pack
-from .parameters import RINGS, Parameters, choose, context_of, import_seal
+from permea.federation.encryption.engine import (
+    RINGS,
+    Engine,
+    Parameters,
+    choose,
+    context_of,
+    decrypt_slots,
+    encrypt_slots,
+    import_seal,
+    run_in_worker,
+)
+from permea.federation.encryption.scheme import (
+    EncryptionError,
+    EvaluationKey,
+    MismatchError,
+    PublicKey,
+    Scheme,
+    SecretKey,
+    WrongKeyError,
+    pack,
+)
+
+Slots = NDArray[np.uint64]
+Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], list[Any]]
+
+
+def _log2(count: int) -> int:
+    """⌈log₂ count⌉."""
+    return (count - 1).bit_length()
+
+
+class Circuit(ABC):
+    """Layout and evaluation for fixed public numbers in a ring of `degree`."""
+
+    name: ClassVar[str]
+    batch: int  #: queries per ciphertext; 0 when not even one fits
+    levels: int  #: multiplicative depth before the mask
+    largest_value: int  #: largest number that must stay below the plaintext modulus
+    addition_bits: int  #: bits of noise that sums can add
+    rotations: list[int]  #: every rotation that is used; keys exist for these only
+    multiplications: int  #: ciphertext products per batch
+    ciphertexts: int  #: ciphertexts per party and batch
+    results: int = 1  #: ciphertexts of the result per batch
+
+    def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
+        self.degree, self.n_parties, self.n_classes, self.bits = degree, n_parties, n_classes, bits
+        self.row = degree // 2  # slots that one rotation cycles through; a ciphertext has two rows
+
+    @abstractmethod
+    def encode(self, codes: NDArray[np.int64]) -> list[Slots]:
+        """Slots that a party encrypts for one batch, codes of shape (batch, classes)."""
+
+    @abstractmethod
+    def evaluate(
+        self, engine: Engine, run: Runner, parties: list[list[bytes]], n_queries: int
+    ) -> list[bytes]:
+        """One batch of all parties to results that the key holder can decrypt."""
+
+    @abstractmethod
+    def positions(self, n_queries: int) -> NDArray[np.intp]:
+        """Place of (query, class) in the concatenated result slots, shape (n_queries, classes)."""
+
+    def cost(self, n_primes: int) -> float:
+        """Work per batch in the unit of one butterfly pass, to choose between circuits."""
+        return self.multiplications * self.degree * math.log2(self.degree) * n_primes
+
+    def _row_and_column(self, n_queries: int) -> NDArray[np.intp]:
+        """Row and column of each query of a batch, shape (2, n_queries, 1)."""
+        return np.stack(np.divmod(np.arange(n_queries), self.batch // 2))[:, :, None]
+
+
+# ---- thermometer ---------------------------------------------------------------------------------
+def minimum_over_parties(
+    engine: Engine, party_parts: Sequence[bytes], shift: int
+) -> tuple[bytes, ...]:
+    """M = ∏ over parties of T (level 1), with U = 1 − M and U moved by one threshold."""
+    M = engine.product([engine.load(part) for part in party_parts], remaining=1)
+    U = engine.one_minus(M)
+    return tuple(bytes(x.to_string()) for x in (M, U, engine.rotate(U, shift)))
+
+
+def excess_over_rivals(
+    engine: Engine, M: bytes, rivals: bytes, stride: int, count: int, positions: NDArray[np.bool_]
+) -> bytes:
+    """Mask · Σ_v M[v] · rivals[v]."""
+    terms = engine.at_level(engine.multiply(engine.load(M), engine.load(rivals)), 0)
+    total = engine.cyclic_sum(terms, stride, count)
+    return bytes(engine.mask(total, positions).to_string())
+
+
+def running_sums(engine: Engine, terms: Sequence[Any]) -> list[Any]:
+    """Sums of the first 1, 2, … terms."""
+    sums = list(terms[:1])
+    for term in terms[1:]:
+        sums.append(engine.add([sums[-1], term]))
+    return sums
+
+
+def evaluate_batch(
+    engine: Engine, circuit: Circuit, parties: list[list[bytes]], n_queries: int
+) -> list[bytes]:
+    """A whole batch in one process."""
+    return circuit.evaluate(
+        engine, lambda task, calls: [task(engine, *args) for args in calls], parties, n_queries
+    )
+
+
+class Thermometer(Circuit):
+    """Thermometer codes: a distance a is the vector T[v] = [a ≥ v], v = 0, …, 2^bits − 1.
+
+    Slots hold (threshold, query), one ciphertext per class. The minimum over parties is the product
+    M_c[v] = ∏ᵢ T_ic[v] = [m_c ≥ v], and with U = 1 − M
+
+        rank_c = Σ_v M_c[v] (Σ_{d>c} U_d[v] + Σ_{d<c} U_d[v+1])
+               = Σ_{d>c} max(m_c − m_d, 0) + Σ_{d<c} max(m_c + 1 − m_d, 0),
+
+    which is zero iff c wins. Depth ⌈log₂ parties⌉ + 1.
+    """
+
+    name = "thermometer"
+
+    def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
+        super().__init__(degree, n_parties, n_classes, bits)
+        self.thresholds = int(2**bits)
+        width = self.row // self.thresholds
+        self.batch = 2 * width
+        self.levels = _log2(n_parties) + 1
+        self.largest_value = (n_classes - 1) * self.thresholds
+        self.addition_bits = _log2(n_classes) + bits + _log2(min(n_classes, self.thresholds))
+        self.rotations = [width << power for power in range(bits)]
+        self.multiplications = n_classes * n_parties
+        self.ciphertexts = n_classes
+        self.results = -(-n_classes // self.thresholds)
+
+    def encode(self, codes: NDArray[np.int64]) -> list[Slots]:
+        """Slots that a party encrypts for one batch."""
+        thresholds = np.arange(self.thresholds)[None, :, None]
+        planes = []
+        for column in codes.T:
+            reached = column.reshape(2, 1, self.batch // 2) >= thresholds
+            planes.append(reached.astype(np.uint64).ravel())
+        return planes
+
+    def positions(self, n_queries: int) -> NDArray[np.intp]:
+        """Place of (query, class) in the result slots."""
+        half, place = self._row_and_column(n_queries)
+        result, threshold = np.divmod(np.arange(self.n_classes), self.thresholds)
+        slot = half * self.row + threshold * (self.batch // 2) + place
+        return np.asarray(result * self.degree + slot, dtype=np.intp)
+
+    def evaluate(
+        self, engine: Engine, run: Runner, parties: list[list[bytes]], n_queries: int
+    ) -> list[bytes]:
+        """One batch of all parties to results that the key holder can decrypt."""
+        width = self.batch // 2
+        per_class = [([party[c] for party in parties], width) for c in range(self.n_classes)]
+        minima = run(minimum_over_parties, per_class)
+        U = [engine.load(item[1]) for item in minima]
+        shifted = [engine.load(item[2]) for item in minima]
+        where = self.positions(n_queries)
+        later, earlier = running_sums(engine, U[:0:-1])[::-1], running_sums(engine, shifted[:-1])
+        tasks = []
+        for c in range(self.n_classes):
+            rivals = engine.add(later[c : c + 1] + earlier[max(c - 1, 0) : c])
+            chosen = np.zeros(self.degree, dtype=bool)
+            chosen[where[:, c] % self.degree] = True
+            tasks.append((minima[c][0], bytes(rivals.to_string()), width, self.thresholds, chosen))
+        masked = [engine.load(item) for item in run(excess_over_rivals, tasks)]
+        groups = range(0, self.n_classes, self.thresholds)
+        return [engine.finish(engine.add(masked[g : g + self.thresholds])) for g in groups]
+
+
+# ---- all pairs -----------------------------------------------------------------------------------
+def greater(engine: Engine, left: Sequence[bytes], right: Sequence[bytes], remaining: int) -> bytes:
+    """[a > b] in every slot from bit planes, most significant first.
+
+    Per bit ab = a·b, greater = a − ab, equal = 1 − a − b + 2ab; then neighbours are combined by
+    greater = greater_high + equal_high · greater_low, equal = equal_high · equal_low.
+    """
+    row: list[tuple[Any, Any]] = []
+    level = remaining + _log2(len(left))
+    for a_bytes, b_bytes in zip(left, right, strict=True):
+        a, b = (engine.at_level(engine.load(x), level + 1) for x in (a_bytes, b_bytes))
+        ab = engine.multiply(a, b)
+        above = engine.subtract(a, ab)
+        equal = engine.one_minus(engine.add([above, engine.subtract(b, ab)]))
+        row.append((above, equal))
+    while len(row) > 1:
+        row = [(engine.at_level(g, level), e and engine.at_level(e, level)) for g, e in row]
+        merged: list[tuple[Any, Any]] = []
+        for index in range(0, len(row) - 1, 2):
+            (above, equal), (low_above, low_equal) = row[index : index + 2]
+            lowest = index + 2 == len(row)
+            both = None if lowest else engine.multiply(equal, low_equal)
+            merged.append((engine.add([above, engine.multiply(equal, low_above)]), both))
+        row = merged + row[len(row) & ~1 :]
+        level -= 1
+    return bytes(engine.at_level(row[0][0], remaining).to_string())
+
+
+class Pairs(Circuit):
+    """All pairs of candidates: slots hold (rival class d, class c, query), one ciphertext per bit.
+
+    Party i's class c is beaten by party j's class d iff a_ic + [d < c] > a_jd; the number of rivals
+    that beat it is its rank, and rank_c = ∏ᵢ rank_ic is zero iff class c wins through any party.
+    Depth 1 + ⌈log₂ bits⌉ + ⌈log₂ parties⌉.
+    """
+
+    name = "pairs"
+
+    def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
+        super().__init__(degree, n_parties, n_classes, bits)
+        self.rivals = int(2 ** _log2(n_classes))  # a power of two, so that sums are cyclic
+        stride = self.row // self.rivals
+        self.batch = 2 * (stride // n_classes)
+        self.levels = 1 + _log2(bits) + _log2(n_parties)
+        self.largest_value = n_parties * (n_classes - 1)
+        self.addition_bits = _log2(n_parties) + _log2(self.rivals) + _log2(bits)
+        self.rotations = [stride << power for power in range(_log2(n_classes))]
+        merges = 2 * (bits - 1) - _log2(bits)
+        self.multiplications = n_parties**2 * (bits + merges) + n_parties - 1
+        self.ciphertexts = 2 * bits
+
+    def encode(self, codes: NDArray[np.int64]) -> list[Slots]:
+        """Slots that a party encrypts for one batch."""
+        place = self.batch // 2
+        rival, own = np.arange(self.rivals)[:, None], np.arange(self.n_classes)[None, :]
+        halves = codes.reshape(2, place, self.n_classes).transpose(0, 2, 1)  # row, class, query
+        left = halves[:, None] + (rival < own)[None, :, :, None]
+        sentinel = np.full((2, self.rivals, 1, place), 2**self.bits - 1)  # beats nobody
+        sentinel[:, : self.n_classes, 0] = halves
+        right = np.broadcast_to(sentinel, left.shape).copy()
+        right[:, rival[: self.n_classes, 0], own[0]] = 2**self.bits - 1  # no rival of itself
+        planes = []
+        for values in (left, right):
+            flat = np.zeros((2, self.rivals, self.row // self.rivals), dtype=np.int64)
+            flat[:, :, : self.n_classes * place] = values.reshape(2, self.rivals, -1)
+            shifts = range(self.bits - 1, -1, -1)
+            planes += [((flat >> s) & 1).astype(np.uint64).ravel() for s in shifts]
+        return planes
+
+    def positions(self, n_queries: int) -> NDArray[np.intp]:
+        """Place of (query, class) in the result slots."""
+        half, place = self._row_and_column(n_queries)
+        slot = half * self.row + np.arange(self.n_classes) * (self.batch // 2) + place
+        return np.asarray(slot, dtype=np.intp)
+
+    def evaluate(
+        self, engine: Engine, run: Runner, parties: list[list[bytes]], n_queries: int
+    ) -> list[bytes]:
+        """One batch of all parties to results that the key holder can decrypt."""
+        bits, after = self.bits, _log2(self.n_parties)
+        tasks = [(x[:bits], y[bits:], after) for x in parties for y in parties]
+        beaten = [engine.load(item) for item in run(greater, tasks)]
+        stride, n = self.row // self.rivals, self.n_parties
+        ranks = [
+            engine.cyclic_sum(engine.add(beaten[i * n : (i + 1) * n]), stride, self.rivals)
+            for i in range(n)
+        ]
+        chosen = np.zeros(self.degree, dtype=bool)
+        chosen[self.positions(n_queries)] = True
+        return [engine.finish(engine.mask(engine.product(ranks, remaining=0), chosen))]
+
+
+CIRCUITS: dict[str, type[Circuit]] = {"thermometer": Thermometer, "pairs": Pairs}
 
 
 def plan(
@@ -25,7 +296,7 @@ def plan(
     """Smallest secure ring in which a circuit fits, or None."""
     for degree in RINGS:
         layout = circuit(degree, n_parties, n_classes, bits)
-        if layout.fits:
+        if layout.batch:
             parameters = choose(
                 degree,
                 levels=layout.levels,
@@ -38,7 +309,7 @@ def plan(
 
 
 def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int) -> str:
-    """Name of the circuit that answers ``n_queries`` soonest; "auto" counts full batches instead.
+    """Name of the fastest circuit for ``n_queries``; "auto" counts full batches instead.
 
     Examples
     --------
@@ -47,7 +318,7 @@ def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int) -
     """
     found = {name: plan(kind, n_parties, n_classes, bits) for name, kind in CIRCUITS.items()}
     work = {
-        name: cost(layout, chosen.n_primes) * layout.batch * -(-n_queries // layout.batch)
+        name: layout.cost(chosen.n_primes) * -(-n_queries // layout.batch)
         for name, (layout, chosen) in ((n, p) for n, p in found.items() if p is not None)
     }
     if not work:
@@ -64,25 +335,24 @@ class BFV(Scheme):
     n_parties, n_classes, bits, scale, n_jobs
         See `Scheme`. `n_jobs` processes share the evaluation.
     circuit : {"auto", "thermometer", "pairs"}, default="auto"
-        See `permea.federation.encryption.circuits`; "auto" takes the one with the higher
-        throughput.
+        "auto" takes the one with the higher throughput.
 
     Formal guarantees
     -----------------
     Under the ring-LWE assumption at the 128-bit parameters, the aggregator learns nothing about the
-    distances from the ciphertexts. The asker's decrypted slots are a function of the label and
+    distances from the ciphertexts. What the key holder decrypts is a function of the label and
     fresh uniform masks; its ciphertext is re-randomised and flooded to within 2⁻⁴⁰ in statistical
-    distance, for honest-but-curious roles. An aggregator that colludes with the asker sees every
-    distance.
+    distance, for honest-but-curious roles. An aggregator that colludes with the key holder sees
+    every distance.
 
     Examples
     --------
     >>> scheme = BFV(n_parties=2, n_classes=3, bits=4)
-    >>> keys = scheme.keygen()                                                     # asker
+    >>> keys = scheme.keygen()                                                     # key holder
     >>> one = scheme.encrypt(keys.public, [[5, 2, 14], [1, 9, 9]], party=0)        # a party
     >>> two = scheme.encrypt(keys.public, [[14, 3, 2], [1, 1, 9]], party=1)        # another
     >>> result = scheme.aggregate(keys.evaluation, [one, two])                     # aggregator
-    >>> scheme.decrypt(keys.secret, result)                                        # asker
+    >>> scheme.decrypt(keys.secret, result)                                        # key holder
     array([1, 0])
     """
 
@@ -105,13 +375,13 @@ class BFV(Scheme):
                 f"{self.n_parties} parties × {self.n_classes} classes × {self.bits} bits fit into "
                 f"no 128-bit parameters of circuit {self.circuit!r}: use fewer bits or parties"
             )
-        best = min(plans, key=lambda found: cost(found[0], found[1].n_primes))
+        best = min(plans, key=lambda found: found[0].cost(found[1].n_primes) / found[0].batch)
         object.__setattr__(self, "_plan", best)
         object.__setattr__(self, "circuit", best[0].name)
 
     @classmethod
     def for_queries(cls, n_queries: int | None, **fields: Any) -> Self:
-        """The scheme whose circuit answers so many queries soonest; None: many."""
+        """The scheme with the fastest circuit for so many queries; None: many."""
         if n_queries is None:
             return cls(**fields)
         size = (fields["n_parties"], fields["n_classes"], fields["bits"])
@@ -129,7 +399,7 @@ class BFV(Scheme):
 
     @property
     def batch(self) -> int:
-        """Queries per ciphertext: ask in multiples of it."""
+        """Queries per ciphertext: send multiples of it."""
         return self.layout.batch
 
     def parameters(self) -> dict[str, Any]:
@@ -140,7 +410,7 @@ class BFV(Scheme):
         chosen = self.seal_parameters
         return [chosen.degree, chosen.plain_modulus, chosen.prime_bits, chosen.n_primes]
 
-    # ---- asker -----------------------------------------------------------------------------------
+    # ---- key holder ------------------------------------------------------------------------------
     def _keygen(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         seal = import_seal()
         generator = seal.KeyGenerator(context_of(self.seal_parameters))
@@ -159,29 +429,15 @@ class BFV(Scheme):
     def _open(
         self, secret_key: SecretKey, parts: list[bytes], n_queries: int
     ) -> NDArray[np.uint64]:
-        """All that the asker sees, (queries, classes): 0 for the winner, uniform elsewhere."""
-        seal = import_seal()
-        context = context_of(self.seal_parameters)
-        decryptor = seal.Decryptor(context, context.from_secret_str(secret_key.parts[0]))
-        encoder = seal.BatchEncoder(context)
-        per_batch = self.layout.results
-        sizes = self._batch_sizes(n_queries)
+        """All that is decrypted, (queries, classes): 0 for the winner, uniform elsewhere."""
+        per_batch, sizes = self.layout.results, self._batch_sizes(n_queries)
         if len(parts) != per_batch * len(sizes):
             raise MismatchError(
                 f"the result has {len(parts)} ciphertexts, expected {per_batch * len(sizes)}"
             )
-        rows = []
-        for index, size in enumerate(sizes):
-            slots = []
-            for part in parts[index * per_batch : (index + 1) * per_batch]:
-                ciphertext = load_ciphertext(context, part)
-                if decryptor.invariant_noise_budget(ciphertext) < 1:
-                    raise WrongKeyError(
-                        "the noise covers the result: wrong secret key or damaged evaluation"
-                    )
-                slots.append(encoder.decode_uint64(decryptor.decrypt(ciphertext)))
-            rows.append(self._read(np.concatenate(slots), size))
-        return np.concatenate(rows)
+        slots = decrypt_slots(self.seal_parameters, secret_key.parts[0], parts)
+        batches = slots.reshape(len(sizes), -1)
+        return np.concatenate([self._read(*batch) for batch in zip(batches, sizes, strict=True)])
 
     def _read(self, slots: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
         """Values of one batch; each query must have one zero, and all other slots must be empty."""
@@ -198,18 +454,10 @@ class BFV(Scheme):
 
     # ---- party -----------------------------------------------------------------------------------
     def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64]) -> list[bytes]:
-        seal = import_seal()
-        context = context_of(self.seal_parameters)
-        encryptor = seal.Encryptor(context, context.from_public_str(public_key.parts[0]))
-        encoder = seal.BatchEncoder(context)
-        parts = []
-        for start in range(0, len(codes), self.batch):
-            batch = codes[start : start + self.batch]
-            full = np.zeros((self.batch, self.n_classes), dtype=np.int64)
-            full[: len(batch)] = batch
-            for slots in self.layout.encode(full):
-                parts.append(encryptor.encrypt(encoder.encode(slots)).to_string())
-        return parts
+        padded = np.zeros((-(-len(codes) // self.batch), self.batch, self.n_classes), np.int64)
+        padded.reshape(-1, self.n_classes)[: len(codes)] = codes
+        slots = [plane for batch in padded for plane in self.layout.encode(batch)]
+        return encrypt_slots(self.seal_parameters, public_key.parts[0], slots)
 
     # ---- aggregator ------------------------------------------------------------------------------
     def _public_part(self, evaluation_key: EvaluationKey) -> PublicKey:
@@ -231,7 +479,7 @@ class BFV(Scheme):
             for index, size in enumerate(sizes)
         ]
         with self._runner(engine, evaluation_key) as run:
-            if len(tasks) >= self.n_jobs:  # a batch per process: nothing travels in between
+            if len(tasks) >= self.n_jobs:  # a batch per process: no transfers in between
                 found = run(evaluate_batch, [(self.layout, *task) for task in tasks])
             else:
                 found = [self.layout.evaluate(engine, run, *task) for task in tasks]
@@ -239,7 +487,7 @@ class BFV(Scheme):
 
     @contextmanager
     def _runner(self, engine: Engine, key: EvaluationKey) -> Iterator[Runner]:
-        """How tasks are run: here, or in processes (seal-python holds the interpreter lock)."""
+        """How tasks run: here, or in processes (seal-python holds the interpreter lock)."""
         if self.n_jobs == 1:
             yield lambda task, calls: [task(engine, *args) for args in calls]
             return

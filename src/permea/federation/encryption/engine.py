@@ -1,24 +1,113 @@
-"""Operations on BFV ciphertexts, with the evaluation keys only.
+"""BFV by seal-python: parameters of at least 128-bit security, and operations on ciphertexts.
 
-The engine is what an aggregator can do: multiply, add, rotate, mask, flood. It cannot decrypt.
+For a circuit of `levels` multiplications the coefficient modulus must hold, in bits,
+
+    fresh encryption + levels · (log₂ t + log₂ N + 1) + additions + mask + flooding + margin,
+
+where the cost of a level was checked against SEAL's noise meter (30 bits measured at N = 16384,
+t = 65537, 31 charged). The security level is SEAL's own check (`sec_level_type.tc128`), which
+enforces the Homomorphic Encryption Standard's table for ternary secrets: at most 438 bits at
+N = 16384 and 881 at N = 32768.
+
+`Engine` is what an aggregator can do with the evaluation keys: multiply, add, rotate, mask, flood.
+It cannot decrypt.
 """
 
-from __future__ import annotations
-
+import math
 import secrets
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .messages import DamagedMessageError
-from .parameters import Parameters, context_of, import_seal
+from permea.federation.encryption.scheme import DamagedMessageError, EncryptionError, WrongKeyError
 
-SPARE_BITS = 3  # noise budget that flooding leaves to the asker's decryption
+RINGS = {16384: 438, 32768: 881}  # N: bits of the whole modulus at 128-bit security
+PRIME_BITS = 60  # the largest prime that SEAL accepts
+FLOOD_BITS = 55  # 2⁻⁴⁰ over at most 2¹⁵ coefficients
+FRESH_BITS = 12  # noise of a fresh encryption, or of a modulus switch, before the factor t
+MARGIN_BITS = 6
+SPARE_BITS = 3  # noise budget that flooding leaves to decryption
 _PREFIX = 113  # bytes before the coefficients in an uncompressed SEAL 4 ciphertext
+
+
+def import_seal() -> Any:
+    """Import seal-python, or raise an error that names the extra to install."""
+    try:
+        return import_module("seal")
+    except ImportError as error:
+        raise ImportError(
+            "scheme='bfv' needs seal-python: install it with `pip install 'permea[encrypted]'`"
+        ) from error
+
+
+def batching_prime(degree: int, above: int) -> int:
+    """Smallest prime t > above with t ≡ 1 mod 2N, so that a plaintext has N slots.
+
+    Examples
+    --------
+    >>> batching_prime(16384, 1000), batching_prime(16384, 98280)
+    (65537, 163841)
+    """
+    value = 2 * degree + 1
+    while value <= above or any(value % f == 0 for f in range(3, math.isqrt(value) + 1, 2)):
+        value += 2 * degree
+    return value
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """One secure choice, and how many primes are still needed with r levels to go."""
+
+    degree: int
+    plain_modulus: int
+    prime_bits: int
+    n_primes: int
+    addition_bits: int
+
+    def needed_bits(self, remaining: int) -> float:
+        """Bits of coefficient modulus that a ciphertext needs with `remaining` levels to go."""
+        t, n = math.log2(self.plain_modulus), math.log2(self.degree)
+        mask = t + n / 2 + 3
+        noise = FRESH_BITS + remaining * (t + n + 1) + self.addition_bits + mask
+        return noise + t + FLOOD_BITS + MARGIN_BITS
+
+    def primes_for(self, remaining: int) -> int:
+        """Primes to keep with `remaining` levels to go; the rest are dropped, which saves time."""
+        return min(self.n_primes, math.ceil(self.needed_bits(remaining) / self.prime_bits))
+
+
+def choose(
+    degree: int, *, levels: int, largest_value: int, addition_bits: int
+) -> Parameters | None:
+    """Parameters for a circuit in the ring of `degree`, or None when they would not be secure."""
+    t = batching_prime(degree, largest_value)
+    probe = Parameters(degree, t, PRIME_BITS, 99, addition_bits)
+    n_primes = probe.primes_for(levels)
+    prime_bits = math.ceil(probe.needed_bits(levels) / n_primes)
+    if prime_bits * (n_primes + 1) > RINGS[degree]:
+        return None
+    return Parameters(degree, t, prime_bits, n_primes, addition_bits)
+
+
+@lru_cache(maxsize=8)
+def context_of(parameters: Parameters) -> Any:
+    """SEAL context; SEAL itself refuses anything below 128 bits."""
+    seal = import_seal()
+    settings = seal.EncryptionParameters(seal.scheme_type.bfv)
+    settings.set_poly_modulus_degree(parameters.degree)
+    chain = [parameters.prime_bits] * (parameters.n_primes + 1)  # the last one serves key switching
+    settings.set_coeff_modulus(seal.CoeffModulus.Create(parameters.degree, chain))
+    settings.set_plain_modulus(parameters.plain_modulus)
+    context = seal.SEALContext(settings, True, seal.sec_level_type.tc128)
+    if not context.parameters_set():
+        raise EncryptionError(f"SEAL refuses the parameters: {context.parameter_error_message()}")
+    return context
 
 
 def random_nonzero(modulus: int, size: int) -> NDArray[np.uint64]:
@@ -43,6 +132,31 @@ def load_ciphertext(context: Any, data: bytes) -> Any:
             f"a ciphertext cannot be read under these parameters: {error}"
         ) from error
     return ciphertext
+
+
+def encrypt_slots(
+    parameters: Parameters, public_key: bytes, rows: Iterable[NDArray[np.uint64]]
+) -> list[bytes]:
+    """One ciphertext for each vector of slots."""
+    seal, context = import_seal(), context_of(parameters)
+    encryptor = seal.Encryptor(context, context.from_public_str(public_key))
+    encoder = seal.BatchEncoder(context)
+    return [bytes(encryptor.encrypt(encoder.encode(row)).to_string()) for row in rows]
+
+
+def decrypt_slots(
+    parameters: Parameters, secret_key: bytes, ciphertexts: Sequence[bytes]
+) -> NDArray[np.uint64]:
+    """The slots of all ciphertexts, one row for each."""
+    seal, context = import_seal(), context_of(parameters)
+    decryptor = seal.Decryptor(context, context.from_secret_str(secret_key))
+    encoder, rows = seal.BatchEncoder(context), []
+    for data in ciphertexts:
+        ciphertext = load_ciphertext(context, data)
+        if decryptor.invariant_noise_budget(ciphertext) < 1:
+            raise WrongKeyError("the noise covers the result: wrong secret key or damaged result")
+        rows.append(encoder.decode_uint64(decryptor.decrypt(ciphertext)))
+    return np.array(rows, dtype=np.uint64)
 
 
 def flood(context: Any, parameters: Parameters, ciphertext: Any) -> bytes:
@@ -162,10 +276,9 @@ class Engine:
         values[positions] = random_nonzero(self.parameters.plain_modulus, int(positions.sum()))
         return self._evaluator.multiply_plain(ciphertext, self._encoder.encode(values))
 
-    def seal_result(self, ciphertext: Any) -> bytes:
-        """Re-randomise, flood the noise, shrink to one prime: only the slots are left to read."""
-        zero = self._encryptor.encrypt_zero(ciphertext.parms_id())
-        fresh = self._evaluator.add(ciphertext, zero)
+    def finish(self, ciphertext: Any) -> bytes:
+        """Re-randomise, flood the noise, shrink to one prime: only the slots stay readable."""
+        fresh = self._evaluator.add(ciphertext, self._encryptor.encrypt_zero(ciphertext.parms_id()))
         flooded = self.load(flood(self.context, self.parameters, fresh))
         return bytes(self._evaluator.mod_switch_to(flooded, self._levels[1]).to_string())
 

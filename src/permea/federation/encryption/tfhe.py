@@ -1,19 +1,18 @@
-"""The seed's scheme: TFHE with programmable bootstrapping after every gate (concrete-python).
+"""The scheme of 001 ch. 2: TFHE with a bootstrap after every gate (concrete-python).
 
 001 ch. 2 asks for gate-by-gate bootstrapping of cheap functions. Minimum tournaments are slow
 there; bitwise elimination needs 2 · candidates + 1 bootstraps per bit: a candidate is *alive* until
 some other alive candidate has a 0 where it has a 1, from the top bit down.
 
-**Encryption is secret-key.** The parties share the asker's secret key, so whoever reads the traffic
-between a party and the aggregator and is itself a party or the asker can decrypt; only the
+**Encryption is secret-key.** The parties share the secret key of the key holder, so that a party or
+the key holder who reads the traffic between a party and the aggregator can decrypt it; only the
 aggregator cannot. Use ``scheme="bfv"`` where parties must not read one another. No noise is
-flooded: the asker sees the label, and circuit privacy beyond the bootstrapped noise is not claimed.
+flooded: the key holder sees the label, and circuit privacy beyond the bootstrapped noise is not
+claimed.
 
 concrete-python is published under BSD-3-Clause-Clear, which grants no patent rights: free for
 research and prototypes, to be cleared with its vendor for commercial use.
 """
-
-from __future__ import annotations
 
 import hashlib
 import inspect
@@ -28,15 +27,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EvaluationKey, Key, PublicKey, Scheme, SecretKey, check_labels
-from .messages import DamagedMessageError, MismatchError
+from permea.federation.encryption.scheme import (
+    DamagedMessageError,
+    EvaluationKey,
+    Key,
+    MismatchError,
+    PublicKey,
+    Scheme,
+    SecretKey,
+)
 
 MAX_CANDIDATES = 120  # a table lookup on a count of alive candidates takes at most 7 bits
 ERROR_RATE = 2.0**-40  # of a whole circuit
 
 
 def import_fhe() -> Any:
-    """Import concrete-python, or say which extra brings it."""
+    """Import concrete-python, or raise an error that names the extra to install."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its import of pkg_resources
@@ -186,7 +192,9 @@ class TFHE(Scheme):
         client = self._client(secret_key)
         values = [import_fhe().Value.deserialize(part) for part in parts]
         labels = np.array([int(client.decrypt(value)) for value in values], dtype=np.intp)
-        return check_labels(labels, n_queries, self.n_classes)
+        if labels.shape != (n_queries,) or labels.min() < 0 or labels.max() >= self.n_classes:
+            raise MismatchError("the decrypted labels are not class indices: discard the result")
+        return labels
 
 
 def _digest(data: bytes) -> bytes:

@@ -1,49 +1,50 @@
 """The same federation on Flower: query messages to SuperNodes, distances back.
 
-A `ClientApp` answers four kinds of message, and nothing else: ``query.introduce`` (schema and
+A `ClientApp` handles four kinds of message, and nothing else: ``query.introduce`` (schema and
 certificate), ``query.distances`` (queries in, distances out), ``query.encrypted`` (queries and a
-public key in, ciphertexts out) and ``query.model`` (Remark 6). The
-server side is a `FlowerChannel`, so that everything about agreement, faults and aggregation is the
-code of `Federation`. Deployment and local simulation run the same apps.
+public key in, ciphertexts out) and ``query.model`` (Remark 6). The server side is a
+`FlowerChannel`, so that everything about agreement, faults and aggregation is the code of
+`Federation`. Deployment and local simulation run the same apps.
 """
 
 import io
 import json
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array
-from permea.federation.errors import FederationError, LyingError
+from permea.federation.aggregate import Answer
+from permea.federation.encryption.protocol import EncryptedQuery
+from permea.federation.errors import FederationError, InvalidReplyError, PartyTimeoutError
+from permea.federation.federation import Federation
+from permea.federation.flower.launch import be_quiet, require_flower
 from permea.federation.party import Party
 from permea.federation.schema import Schema
-from permea.federation.transport import FINAL, Failure, Introduction, Outcome, Reply
+from permea.federation.service.config import FederationConfig, PartyConfig
+from permea.federation.service.queue import Spool, serve
+from permea.federation.transport import (
+    FINAL,
+    Failure,
+    Introduction,
+    Outcome,
+    Reply,
+    hosted_party,
+    model_bytes,
+)
 from permea.privacy import Certificate
-from permea.storage import StorageError, load
-
-if TYPE_CHECKING:
-    from permea.federation.encryption.queries import EncryptedQuestion
+from permea.storage import StorageError
 
 RECORD = "permea"  # the one record of every message
 _NEVER = 365 * 86400.0  # seconds a message stays valid when there is no time-out
+_START = 300.0  # seconds that a busy machine may need to start a simulation
 
 
-def require_flower() -> None:
-    """Raise a helpful error unless Flower is installed."""
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "A federation over the network needs Flower: pip install 'permea[federated]'."
-        ) from None
-
-
-# ---- what travels ----------------------------------------------------------------------------
+# ---- messages --------------------------------------------------------------------------------
 
 
 def pack_array(array: NDArray[Any]) -> bytes:
@@ -61,39 +62,53 @@ def pack_array(array: NDArray[Any]) -> bytes:
 
 
 def unpack_array(data: bytes) -> NDArray[Any]:
-    """Read `pack_array`; anything else is a lie."""
+    """Read `pack_array`; anything else is invalid."""
     try:
         return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
     except (ValueError, OSError, EOFError, TypeError):
-        raise LyingError("lying: a message does not hold the array it should") from None
+        raise InvalidReplyError("invalid message: it does not hold the expected array") from None
 
 
 def pack_introduction(party: Party) -> dict[str, Any]:
-    """Schema, certificate and objections of a party."""
+    """Schema and certificate of a party."""
     certificate = None if party.certificate is None else party.certificate.to_dict()
-    said = {"schema": party.schema.to_dict(), "certificate": certificate}
-    return {"text": json.dumps({**said, "objections": list(party.objections)}), "name": party.name}
+    values = {"schema": party.schema.to_dict(), "certificate": certificate}
+    return {"text": json.dumps(values), "name": party.name}
 
 
-def unpack_introduction(values: Mapping[str, Any]) -> Introduction:
-    """Read `pack_introduction`, distrusting it."""
+def unpack_introduction(record: Mapping[str, Any]) -> Introduction:
+    """Read and check `pack_introduction`."""
     try:
-        said = json.loads(str(values["text"]))
-        certificate = said["certificate"]
+        values = json.loads(str(record["text"]))
+        certificate = values["certificate"]
         return Introduction(
-            Schema.from_dict(said["schema"]),
+            Schema.from_dict(values["schema"]),
             None if certificate is None else Certificate.from_dict(certificate),
-            tuple(str(word) for word in said["objections"]),
         )
     except (KeyError, TypeError, ValueError):
-        raise LyingError("lying: the introduction cannot be read") from None
+        raise InvalidReplyError("invalid reply: the introduction cannot be read") from None
+
+
+def _unpack_distances(record: Mapping[str, Any]) -> Reply:
+    return Reply(unpack_array(record["distances"]), str(record["fingerprint"]))
+
+
+def _unpack_ciphertext(record: Mapping[str, Any]) -> bytes:
+    return bytes(record["ciphertext"])
+
+
+def _unpack_model(name: str, record: Mapping[str, Any]) -> Party:
+    try:
+        return hosted_party(name, record["model"])
+    except (StorageError, FederationError, TypeError, AttributeError, ValueError):
+        raise InvalidReplyError("invalid reply: it is no model") from None
 
 
 # ---- at the party ----------------------------------------------------------------------------
 
 
 def make_client_app(find_party: Callable[[Any], Party]) -> Any:
-    """A Flower ``ClientApp`` that lets a party answer.
+    """A Flower ``ClientApp`` that replies for a party.
 
     Parameters
     ----------
@@ -104,54 +119,46 @@ def make_client_app(find_party: Callable[[Any], Party]) -> Any:
     from flwr.app import ConfigRecord, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-    app = ClientApp()
-
-    def answer(message: Any, context: Any, work: Callable[[Party, Any], dict[str, Any]]) -> Any:
+    def reply(work: Callable[[Party, Any], dict[str, Any]], message: Any, context: Any) -> Any:
         try:
             values = work(find_party(context), message.content[RECORD])
         except Exception as error:
             known = isinstance(error, FederationError)
-            text = str(error) if known else type(error).__name__  # no detail of the party's insides
+            text = str(error) if known else type(error).__name__  # no internal detail of the party
             values = {"failure": text, "final": isinstance(error, FINAL)}
         return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
 
-    @app.query("introduce")
-    def introduce(message: Any, context: Any) -> Any:
-        return answer(message, context, lambda party, _: pack_introduction(party))
-
-    @app.query("distances")
-    def distances(message: Any, context: Any) -> Any:
-        return answer(message, context, _distances)
-
-    @app.query("encrypted")
-    def encrypted(message: Any, context: Any) -> Any:
-        return answer(message, context, _encrypted)
-
-    @app.query("model")
-    def model(message: Any, context: Any) -> Any:
-        return answer(message, context, lambda party, _: {"model": _model_bytes(party)})
-
+    app = ClientApp()
+    for kind, work in {
+        "introduce": lambda party, _: pack_introduction(party),
+        "distances": _distances,
+        "encrypted": _encrypted,
+        "model": lambda party, _: {"model": model_bytes(party)},
+    }.items():
+        app.query(kind)(partial(reply, work))
     return app
 
 
-def _distances(party: Party, question: Any) -> dict[str, Any]:
-    queries = unpack_array(question["queries"])
-    found = party.distances(queries, asker=str(question["asker"]))
+def _distances(party: Party, record: Any) -> dict[str, Any]:
+    found = party.distances(unpack_array(record["queries"]), client=str(record["client"]))
     return {"distances": pack_array(found), "fingerprint": party.schema.fingerprint}
 
 
-def _encrypted(party: Party, question: Any) -> dict[str, Any]:
-    from permea.federation.encryption.queries import EncryptedQuestion
-
-    queries, asker = unpack_array(question["queries"]), str(question["asker"])
-    secret = EncryptedQuestion.from_record(question)
-    ciphertext = party.encrypted_distances(queries, int(question["index"]), secret, asker=asker)
+def _encrypted(party: Party, record: Any) -> dict[str, Any]:
+    queries, query = unpack_array(record["queries"]), EncryptedQuery.from_record(record)
+    ciphertext = party.encrypted_distances(queries, query, client=str(record["client"]))
     return {"ciphertext": ciphertext}
 
 
-def _model_bytes(party: Party) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="permea-") as folder:
-        return party.hand_over(Path(folder) / "model.permea").read_bytes()
+def make_node_app() -> Any:
+    """The ``ClientApp`` of a deployed party; its configuration file is named by its own node."""
+    be_quiet()
+
+    def find_party(context: Any) -> Party:
+        config = PartyConfig.from_file(str(context.node_config["permea-config"]))
+        return config.party(guard=config.make_guard())
+
+    return make_client_app(find_party)
 
 
 # ---- at the aggregator -----------------------------------------------------------------------
@@ -168,7 +175,7 @@ class FlowerChannel:
         Names of the parties that belong to the federation.
     nodes : callable, optional
         Gives the node of each party that is connected. By default the names under which the keys
-        of the nodes were registered count; what a node says of itself does not.
+        of the nodes were registered count; what a node claims about itself does not.
     """
 
     def __init__(
@@ -178,99 +185,84 @@ class FlowerChannel:
         nodes: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
         self._grid = grid
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._nodes = nodes if nodes is not None else lambda: registered_nodes(grid)
         self.bytes_sent = 0
         self.bytes_received = 0
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All parties that belong to the federation."""
-        return self._names
-
     def introduce(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
-        """One round of messages that ask for schema and certificate."""
-        return self._round("introduce", names, {}, timeout, unpack_introduction)
+        """Request schema and certificate."""
+        messages: dict[str, dict[str, Any]] = {name: {} for name in names}
+        return self._exchange("introduce", messages, timeout, lambda _, r: unpack_introduction(r))
 
     def ask(
-        self, names: Sequence[str], queries: Array, asker: str, timeout: float | None
-    ) -> dict[str, Outcome]:
-        """One round of messages that ask for distances."""
-        question = {"queries": pack_array(queries), "asker": asker}
-        return self._round("distances", names, question, timeout, _unpack_reply)
-
-    def ask_encrypted(
         self,
-        index: Mapping[str, int],
+        names: Sequence[str],
         queries: Array,
-        question: "EncryptedQuestion",
-        asker: str,
+        client: str,
         timeout: float | None,
+        encrypted: Mapping[str, EncryptedQuery] | None = None,
     ) -> dict[str, Outcome]:
-        """One round of messages that ask for encrypted distances."""
-        said = {"queries": pack_array(queries), "asker": asker, **question.to_record()}
-        own = {name: {"index": place} for name, place in index.items()}
-        return self._round(
-            "encrypted", list(index), said, timeout, lambda values: bytes(values["ciphertext"]), own
-        )
+        """Request distances, or their ciphertexts."""
+        common = {"queries": pack_array(queries), "client": client}
+        if encrypted is None:
+            messages = dict.fromkeys(names, common)
+            return self._exchange("distances", messages, timeout, lambda _, r: _unpack_distances(r))
+        messages = {name: {**common, **encrypted[name].to_record()} for name in names}
+        return self._exchange("encrypted", messages, timeout, lambda _, r: _unpack_ciphertext(r))
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
-        """One round of messages that ask for the models."""
-        outcomes = self._round("model", names, {}, timeout, lambda values: values["model"])
-        return {name: _hosted(name, outcome) for name, outcome in outcomes.items()}
+        """Request the models."""
+        messages: dict[str, dict[str, Any]] = {name: {} for name in names}
+        return self._exchange("model", messages, timeout, _unpack_model)
 
-    def _round(
+    def _exchange(
         self,
         kind: str,
-        names: Sequence[str],
-        question: dict[str, Any],
+        records: Mapping[str, dict[str, Any]],
         timeout: float | None,
-        unpack: Callable[[Any], Any],
-        own: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        unpack: Callable[[str, Any], Any],
     ) -> dict[str, Outcome]:
-        """Send one message to each party and read what comes back in time.
-
-        ``own`` is what the messages of single parties say besides.
-        """
+        """Send one message to each party and read the replies that arrive in time."""
         from flwr.app import ConfigRecord, Message, RecordDict
 
-        if not names:
+        if not records:
             return {}
         nodes = self._nodes()
         outcomes: dict[str, Outcome] = {
-            name: Failure("no answer in time" if name in nodes else "not connected")
-            for name in names
+            name: Failure("no reply in time" if name in nodes else "not connected")
+            for name in records
         }
-        names_of = {nodes[name]: name for name in names if name in nodes}
+        names_of = {nodes[name]: name for name in records if name in nodes}
         messages = [
             Message(
-                RecordDict({RECORD: ConfigRecord({**question, **own.get(name, {})})}),
+                RecordDict({RECORD: ConfigRecord(records[name])}),
                 dst_node_id=node,
                 message_type=f"query.{kind}",
                 ttl=_NEVER if timeout is None else timeout,
             )
             for node, name in names_of.items()
         ]
-        self.bytes_sent += len(messages) * _size(question)
+        self.bytes_sent += sum(_size(records[name]) for name in names_of.values())
         for reply in self._grid.send_and_receive(messages, timeout=timeout):
             name = names_of.get(reply.metadata.src_node_id)
             if name is not None:
-                outcomes[name] = self._read(reply, unpack)
+                outcomes[name] = self._read(name, reply, unpack)
         return outcomes
 
-    def _read(self, reply: Any, unpack: Callable[[Any], Any]) -> Outcome:
+    def _read(self, name: str, reply: Any, unpack: Callable[[str, Any], Any]) -> Outcome:
         if reply.has_error():
             return Failure(f"the party's app failed (Flower error {reply.error.code})")
         try:
-            values = reply.content[RECORD]
-            self.bytes_received += _size(values)
-            if "failure" in values:
-                return Failure(str(values["failure"])[:300], bool(values.get("final", False)))
-            return unpack(values)
-        except (LyingError, FederationError) as error:
+            record = reply.content[RECORD]
+            self.bytes_received += _size(record)
+            if "failure" in record:
+                return Failure(str(record["failure"])[:300], bool(record.get("final", False)))
+            return unpack(name, record)
+        except FederationError as error:
             return Failure.of(error)
         except (KeyError, TypeError, ValueError, AttributeError):
-            return Failure("lying: the reply cannot be read", True)
+            return Failure("invalid reply: it cannot be read", True)
 
 
 def registered_nodes(grid: Any) -> dict[str, int]:
@@ -279,15 +271,12 @@ def registered_nodes(grid: Any) -> dict[str, int]:
 
 
 def claimed_nodes(grid: Any, timeout: float) -> dict[str, int]:
-    """Nodes by the name they give themselves: for simulations, where nobody has a key."""
+    """Nodes by the name they give themselves: for simulations, where no keys are registered."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
+    content = RecordDict({RECORD: ConfigRecord({})})
     messages = [
-        Message(
-            RecordDict({RECORD: ConfigRecord({})}),
-            dst_node_id=node,
-            message_type="query.introduce",
-        )
+        Message(content, dst_node_id=node, message_type="query.introduce")
         for node in grid.get_node_ids()
     ]
     return {
@@ -297,32 +286,92 @@ def claimed_nodes(grid: Any, timeout: float) -> dict[str, int]:
     }
 
 
-def _unpack_reply(values: Any) -> Reply:
-    return Reply(unpack_array(values["distances"]), str(values["fingerprint"]))
-
-
-def _hosted(name: str, outcome: Outcome) -> Outcome:
-    """A model that has travelled here, as a party of this process."""
-    if isinstance(outcome, Failure):
-        return outcome
-    with tempfile.TemporaryDirectory(prefix="permea-") as folder:
-        path = Path(folder) / "model.permea"
-        try:
-            path.write_bytes(outcome)
-            model = load(path)
-            return Party(name, model, consent=_given(model))
-        except (StorageError, FederationError, TypeError, AttributeError, ValueError):
-            return Failure("lying: what it sent is no model", True)
-
-
-def _given(model: Any) -> tuple[str, ...]:
-    """Consent was the owner's to give, and was given before the model left the house."""
-    from permea.federation.party import objections
-
-    return objections(model)
-
-
-def _size(values: Mapping[str, Any]) -> int:
+def _size(record: Mapping[str, Any]) -> int:
     """Bytes of the contents of a record."""
-    contents: Iterable[Any] = values.values()
-    return sum(len(v) if isinstance(v, bytes | str) else 8 for v in contents)
+    return sum(len(v) if isinstance(v, bytes | str) else 8 for v in record.values())
+
+
+def make_server_app(main: Callable[[Any, Any], None]) -> Any:
+    """A Flower ``ServerApp`` that runs ``main(grid, context)``."""
+    require_flower()
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def run(grid: Grid, context: Context) -> None:
+        main(grid, context)
+
+    return app
+
+
+def make_queue_app() -> Any:
+    """The ``ServerApp`` of a deployed aggregator: it processes the jobs in the queue."""
+    be_quiet()
+
+    def main(grid: Any, context: Any) -> None:
+        config = FederationConfig.from_file(str(context.run_config["config"]))
+        federation = Federation.over(FlowerChannel(grid, tuple(config.keys)), **config.settings)
+        serve(federation, Spool(config.folder / "queue"))
+
+    return make_server_app(main)
+
+
+def simulate(
+    parties: Sequence[Party],
+    X: ArrayLike,
+    *,
+    on_time: Callable[[dict[str, float]], None] = lambda times: None,
+    **options: Any,
+) -> tuple[Answer, FlowerChannel]:
+    """Answer queries over Flower's local simulation, with the apps of the deployment.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        One for each simulated node.
+    X : array-like of shape (m, p)
+        Queries.
+    on_time : callable
+        Gets ``{"seconds": …}``: the time of the answer without the start of the simulation.
+    **options
+        Keywords of `Federation.over`.
+
+    Returns
+    -------
+    answer : Answer
+        As `Federation.ask` gives it.
+    channel : FlowerChannel
+        With the number of bytes that were sent and received.
+    """
+    require_flower()
+    be_quiet()
+    from flwr.simulation import run_simulation
+
+    result: list[tuple[Answer, FlowerChannel]] = []
+
+    def main(grid: Any, _: Any) -> None:
+        deadline = time.monotonic() + _START
+        while len(list(grid.get_node_ids())) < len(parties):  # nodes appear one by one
+            if time.monotonic() > deadline:
+                raise PartyTimeoutError(f"Timed out after {_START:g} s waiting for the nodes.")
+            time.sleep(0.05)
+        nodes = claimed_nodes(grid, timeout=_START)
+        channel = FlowerChannel(grid, [party.name for party in parties], lambda: nodes)
+        start = time.perf_counter()
+        answer = Federation.over(channel, **options).ask(X, client="simulation")
+        on_time({"seconds": time.perf_counter() - start})
+        result.append((answer, channel))
+
+    run_simulation(
+        server_app=make_server_app(main),
+        client_app=make_client_app(
+            lambda context: parties[int(context.node_config["partition-id"])]
+        ),
+        num_supernodes=len(parties),
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    if not result:
+        raise RuntimeError("The simulation ended without an answer; see its log above.")
+    return result[0]

@@ -1,15 +1,15 @@
-"""Start Flower's SuperLink and SuperNode with the two doors closed that Flower leaves open.
+"""Start and control Flower's SuperLink and SuperNode, with two restrictions that Flower lacks.
 
 Flower serves the parties (``/v1/fleet``) and its operator (``/v1/control``, ``/v1/runtime``) on one
-port, and without a paid extension it asks the operator for no password: whoever reaches the port
-could register a key or start a program on every node. Here everything but ``/v1/fleet`` is answered
-on the loopback interface only. And a SuperNode runs whatever program the SuperLink sends; here it
-runs the one program of this library and ignores all others.
+port, and without a paid extension it does not authenticate the operator: anyone who reaches the
+port could register a key or start a program on every node. Here everything but ``/v1/fleet`` is
+served on the loopback interface only. And a SuperNode runs any program that the SuperLink sends;
+here it runs the one program of this library and ignores all others.
 
 The file imports nothing of the library, so that a process can be started from it quickly::
 
-    python -P flower_launch.py superlink --port 9443 …
-    python -P flower_launch.py supernode --superlink host:9443 …
+    python -P launch.py superlink --port 9443 …
+    python -P launch.py supernode --superlink host:9443 …
 """
 
 import contextlib
@@ -21,14 +21,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from pathlib import Path
 from typing import Any
 
-from permea.federation.flower.app import require_flower
-
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""No process of a federation tells anybody that it runs."""
+"""Environment that switches telemetry and update checks off."""
 
 APP_FILES = {
     "pyproject.toml": """\
@@ -53,16 +51,26 @@ config = ""
     "permea_apps/apps.py": '''\
 """What runs at the parties and at the aggregator: code of the installed library."""
 
-from permea.federation.flower.service import make_node_app, make_queue_app
+from permea.federation.flower.app import make_node_app, make_queue_app
 
 client_app = make_node_app()
 server_app = make_queue_app()
 ''',
 }
-"""The program that travels: it only names code that every party has installed itself."""
+"""The program that Flower distributes: it only names code that every party has installed."""
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
+
+
+def require_flower() -> None:
+    """Raise a helpful error unless Flower is installed."""
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "A federation over the network needs Flower: pip install 'permea[federated]'."
+        ) from None
 
 
 def be_quiet() -> None:
@@ -82,24 +90,24 @@ def app_bundle() -> bytes:
 
 
 class FleetOnly:
-    """Middleware that serves strangers the paths of the parties and nothing else.
+    """Middleware that serves remote clients the paths of the parties and nothing else.
 
     Parameters
     ----------
     app : ASGI application
-        What is protected.
+        The protected application.
     """
 
     def __init__(self, app: Callable[[Scope, Any, Send], Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
-        """Answer 403 to a request from elsewhere that is not meant for parties."""
+        """Reply 403 to a remote request for any other path."""
         if scope["type"] == "lifespan" or _allowed(scope):
             await self._app(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 403, "headers": []})
-        await send({"type": "http.response.body", "body": b"only on the aggregator itself"})
+        await send({"type": "http.response.body", "body": b"served on the loopback interface only"})
 
 
 def _allowed(scope: Scope) -> bool:
@@ -144,12 +152,6 @@ def supernode() -> None:
 
     node.get_fused_config_from_fab = checked
     flower_supernode()
-
-
-if __name__ == "__main__":
-    be_quiet()
-    role = sys.argv.pop(1)
-    {"superlink": superlink, "supernode": supernode}[role]()
 
 
 class Control:
@@ -236,3 +238,9 @@ def _public_key(path: Path) -> bytes:
     return key.public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
+
+
+if __name__ == "__main__":
+    be_quiet()
+    role = sys.argv.pop(1)
+    {"superlink": superlink, "supernode": supernode}[role]()

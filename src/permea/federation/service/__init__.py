@@ -1,1 +1,1 @@
-"""The HTTP service of a federation, and how it is deployed."""
+"""The service of a federation: its queue, its configuration files and its deployment."""

@@ -1,4 +1,4 @@
-"""``federation.toml`` and ``clinic-a.toml``: what an aggregator and a party are told in a file."""
+"""Configuration files of an aggregator (``federation.toml``) and a party (``clinic-a.toml``)."""
 
 import os
 import tomllib
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from permea.federation.party import Guard, Party
-from permea.federation.transport import Patience
+from permea.federation.transport import RetryPolicy
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
 
@@ -18,7 +18,7 @@ _FEDERATION_KEYS = {
     "n_jobs",
 }  # fmt: skip
 _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
-_PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "asker_keys"}
+_PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "client_keys"}
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
 _TRAIN_KEYS = {
@@ -27,12 +27,12 @@ _TRAIN_KEYS = {
 
 
 class ConfigError(ValueError):
-    """A configuration file says something that is not understood, or lacks something."""
+    """A configuration file has an unknown or a missing entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederationConfig:
-    """What ``federation.toml`` says.
+    """Contents of ``federation.toml``.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class FederationConfig:
     ca, certificate, key : Path
         TLS files of the SuperLink.
     folder : Path
-        State of the SuperLink, the queue of questions and the logs.
+        State of the SuperLink, the queue of jobs and the logs.
     path : Path
         The file itself.
     """
@@ -87,7 +87,7 @@ class FederationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a party trains at home, once, when it has no model yet."""
+    """How a party trains its model, once, when it has none yet."""
 
     data: Path
     privacy: Privacy
@@ -96,7 +96,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class PartyConfig:
-    """What ``clinic-a.toml`` says.
+    """Contents of ``clinic-a.toml``.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ class PartyConfig:
         File of the keys whose signature on the model counts. Without one, the certificate of a
         model from a file is an unverified claim.
     consent : tuple of str
-        Words of the owner, see `permea.federation.party.OBJECTIONS`.
-    encrypted_only, asker_keys : bool, tuple of str
+        Objections that the owner accepts, see `permea.federation.party.OBJECTIONS`.
+    encrypted_only, client_keys : bool, tuple of str
         Whether and for whom to encrypt, see `permea.federation.Party`.
     address : str
         ``host:port`` of the aggregator.
@@ -136,7 +136,7 @@ class PartyConfig:
     training: Training | None
     path: Path
     encrypted_only: bool = False
-    asker_keys: tuple[str, ...] = ()
+    client_keys: tuple[str, ...] = ()
     trusted: Path | None = None
 
     @classmethod
@@ -155,7 +155,7 @@ class PartyConfig:
             trusted=_file(party["trusted"], path) if "trusted" in party else None,
             consent=(consent,) if isinstance(consent, str) else tuple(consent),
             encrypted_only=bool(party.get("encrypted_only", False)),
-            asker_keys=tuple(str(digest) for digest in party.get("asker_keys", ())),
+            client_keys=tuple(str(digest) for digest in party.get("client_keys", ())),
             address=str(_need(link, "address", path)),
             ca=_file(_need(link, "ca", path), path),
             key=_file(_need(link, "key", path), path),
@@ -174,11 +174,11 @@ class PartyConfig:
             consent=self.consent,
             guard=guard,
             encrypted_only=self.encrypted_only,
-            asker_keys=self.asker_keys,
+            client_keys=self.client_keys,
         )
 
     def make_guard(self) -> Guard:
-        """The guard that the file asks for."""
+        """The guard that the file configures."""
         return Guard(**self.guard)
 
 
@@ -197,7 +197,7 @@ def _training(tables: Mapping[str, Any], path: Path) -> Training:
 
 
 def _settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of `Federation.over`; waiting is a `Patience`."""
+    """Keywords of `Federation.over`, with a `RetryPolicy`."""
     wait = {key: chosen[key] for key in ("timeout", "attempts", "backoff") if key in chosen}
     plain = {
         key: value
@@ -206,7 +206,7 @@ def _settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "scale" in plain:
         plain["scale"] = tuple(plain["scale"])
-    return {**plain, "patience": Patience(**{"timeout": 120.0, "attempts": 2, **wait})}
+    return {**plain, "retry": RetryPolicy(**{"timeout": 120.0, "attempts": 2, **wait})}
 
 
 def _tables(path: str | os.PathLike[str], known: set[str]) -> tuple[Path, dict[str, Any]]:

@@ -1,33 +1,32 @@
-"""Start and stop what a federation needs: the aggregator's processes, and a party's."""
+"""Start and stop the processes of a federation: the aggregator's, and a party's."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from permea.federation.errors import FederationError
-from permea.federation.flower import launch as flower_launch
-from permea.federation.flower.app import require_flower
+from permea.federation.flower import launch
 from permea.federation.party import Party
-from permea.federation.service.client import EncryptedQueue
 from permea.federation.service.config import FederationConfig, PartyConfig
-from permea.federation.service.http import JobResult, Spool
+from permea.federation.service.queue import EncryptedQueue, JobResult, Spool, wait_for
 
-_STALE = 60.0  # seconds without a sign of life after which the queue's program is started again
-_GRACE = 10.0  # seconds a process has to end by itself
+_STALE = 60.0  # seconds without a heartbeat after which the queue's program is restarted
+_GRACE = 10.0  # seconds a process has to terminate
 
 
 class DeploymentError(FederationError):
-    """A process of the federation did not start, or ended when it should not."""
+    """A process of the federation did not start, or ended unexpectedly."""
 
 
 class Process:
@@ -84,7 +83,7 @@ class Process:
             return []
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it and everything it started; ``kill`` gives it no chance to say good-bye."""
+        """End it and everything it started; ``kill`` does not let it clean up."""
         import psutil
 
         family = self.descendants()
@@ -105,10 +104,10 @@ class Process:
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """Environment of every Flower process: no telemetry, a home of its own, our programs."""
+    """Environment of every Flower process: no telemetry, a home and a path of its own."""
     scripts = str(Path(sys.executable).parent)
     return {
-        **flower_launch.QUIET,
+        **launch.QUIET,
         "FLWR_HOME": str(home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
@@ -117,50 +116,36 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses at the moment."""
+    """An unused port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def wait_until(
-    ready: Callable[[], bool], what: str, *, timeout: float, check: Callable[[], None]
-) -> None:
-    """Wait for something that takes an unknown time; ``check`` raises when it cannot come."""
-    deadline = time.monotonic() + timeout
-    while not ready():
-        check()
-        if time.monotonic() > deadline:
-            raise DeploymentError(f"Waited {timeout:g} s for {what} in vain.")
-        time.sleep(0.2)
-
-
 class Aggregator:
-    """The SuperLink, the registered keys and the program that answers the queue.
+    """The SuperLink, the registered keys and the program that processes the queue.
 
     Parameters
     ----------
     config : path or FederationConfig
         ``federation.toml``.
-    patience : float, default=120
+    start_timeout : float, default=120
         Seconds that a start may take.
     """
 
     def __init__(
-        self, config: str | os.PathLike[str] | FederationConfig, *, patience: float = 120.0
+        self, config: str | os.PathLike[str] | FederationConfig, *, start_timeout: float = 120.0
     ) -> None:
-        require_flower()
-        from permea.federation.flower.launch import Control
-
+        launch.require_flower()
         if not isinstance(config, FederationConfig):
             config = FederationConfig.from_file(config)
         self.config = config
-        self._patience = patience
+        self._start_timeout = start_timeout
         local = "127.0.0.1" if self.config.host in ("0.0.0.0", "") else self.config.host
         self._address = (local, self.config.port)
-        self.control = Control(f"{local}:{self.config.port}", self.config.ca)
+        self.control = launch.Control(f"{local}:{self.config.port}", self.config.ca)
         self.spool = Spool(self.config.folder / "queue")
-        self._link: Process | None = None
+        self.link: Process | None = None
         self._started = 0.0
 
     def start(self) -> Self:
@@ -169,7 +154,7 @@ class Aggregator:
         (config.folder / "queue" / "stop").unlink(missing_ok=True)
         (config.folder / "queue" / "alive").unlink(missing_ok=True)
         command = [
-            sys.executable, "-P", str(Path(flower_launch.__file__)), "superlink",
+            sys.executable, "-P", str(Path(launch.__file__)), "superlink",
             "--host", config.host, "--port", str(config.port),
             "--ssl-ca-certfile", str(config.ca), "--ssl-certfile", str(config.certificate),
             "--ssl-keyfile", str(config.key), "--enable-supernode-auth",
@@ -177,11 +162,9 @@ class Aggregator:
             "--disable-runtime-dependency-installation",
         ]  # fmt: skip
         home = config.folder / "flower"
-        self._link = Process(command, config.folder / "superlink.log", flower_environment(home))
+        self.link = Process(command, config.folder / "superlink.log", flower_environment(home))
         try:
-            wait_until(
-                self._listens, "the SuperLink", timeout=self._patience, check=self._link.check
-            )
+            wait_for(self._listens, "the SuperLink", self._start_timeout, self.link.check)
             self.control.register(config.keys)
             self._run()
         except BaseException:
@@ -201,70 +184,63 @@ class Aggregator:
         self._started = time.monotonic()
 
     def keep_alive(self) -> None:
-        """Raise when the SuperLink is gone; start the queue's program again when that is."""
-        if self._link is None:
+        """Raise when the SuperLink has ended; restart the queue's program when it has."""
+        if self.link is None:
             raise DeploymentError("The aggregator was not started.")
-        self._link.check()
+        self.link.check()
         beat = self.spool.last_beat()
-        fresh = time.monotonic() - self._started < max(_STALE, self._patience)
+        fresh = time.monotonic() - self._started < max(_STALE, self._start_timeout)
         if not fresh and (beat is None or beat > _STALE):
             self._run()
 
     def is_stopping(self) -> bool:
-        """Whether the service was asked to end; until then it is kept alive."""
+        """Whether the service is to end; until then it is kept alive."""
         if not self.spool.is_stopping:
             self.keep_alive()
         return self.spool.is_stopping
 
-    def wait_for(self, names: Sequence[str], *, timeout: float) -> None:
-        """Wait until these parties are connected."""
-        wait_until(
-            lambda: set(names) <= self.control.online(),
-            f"the parties {', '.join(names)}",
-            timeout=timeout,
-            check=self.keep_alive,
-        )
+    def wait_for_parties(self, names: Sequence[str] | None = None, *, timeout: float) -> None:
+        """Wait until these parties, or by default as many as the quorum, are connected."""
+        keys, quorum = self.config.keys, self.config.settings.get("quorum")
+        needed = quorum or len(keys) if names is None else len(names)
 
-    def ask(self, X: ArrayLike, *, asker: str, timeout: float) -> JobResult:
-        """Queue a question and wait for its answer.
+        def connected() -> bool:
+            online = self.control.online()
+            return len(online & set(keys if names is None else names)) >= needed
 
-        In an encrypted federation this process is the asker: the secret key stays in its memory.
+        what = f"{needed} parties" if names is None else f"the parties {', '.join(names)}"
+        wait_for(connected, what, timeout, self.keep_alive)
+
+    def ask(self, X: ArrayLike, *, client: str, timeout: float) -> JobResult:
+        """Queue queries and wait for the answer.
+
+        In an encrypted federation this process is the key holder: the secret key stays in its
+        memory.
         """
         if self.config.settings.get("encrypted"):
             queue = EncryptedQueue(self.spool.folder)
-            return queue.ask(X, asker=asker, timeout=timeout, check=self.keep_alive)
-        job = self.spool.submit(X, asker=asker)
+            return queue.ask(X, client=client, timeout=timeout, check=self.keep_alive)
+        job = self.spool.submit(X, client=client)
         return self.spool.wait(job, timeout, self.keep_alive)
 
-    def processes(self) -> list[int]:
-        """Numbers of all processes that run for the aggregator."""
-        if self._link is None or self._link.returncode is not None:
-            return []
-        return [self._link.pid, *(process.pid for process in self._link.descendants())]
-
     def stop(self) -> None:
-        """End the service after the job in hand, and every process it started."""
+        """End the service after the current job, and every process it started."""
         self.spool.stop()
-        if self._link is not None:
-            self._link.stop()
-            self._link = None
+        if self.link is not None:
+            self.link.stop()
+            self.link = None
 
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 
 def party_command(config: PartyConfig, port: int) -> list[str]:
-    """Command line of a party's SuperNode; its own door opens on the loopback interface only."""
+    """Command line of a party's SuperNode, which listens on the loopback interface only."""
     return [
-        sys.executable, "-P", str(Path(flower_launch.__file__)), "supernode",
+        sys.executable, "-P", str(Path(launch.__file__)), "supernode",
         "--superlink", config.address, "--root-certificates", str(config.ca),
         "--auth-supernode-private-key", str(config.key),
         "--host", "127.0.0.1", "--port", str(port),
@@ -273,19 +249,19 @@ def party_command(config: PartyConfig, port: int) -> list[str]:
 
 
 def prepare_party(config: PartyConfig) -> Party:
-    """Train privately when there is no model yet, and check that the model may join."""
+    """Train with privacy when there is no model yet, and check that the model may join."""
     if not config.model.exists():
         if config.training is None:
             raise FederationError(
                 f"{config.model} does not exist and {config.path.name} has no [train] table. Train "
-                "a private model and save it there, or say how to train one."
+                "a private model and save it there, or add a [train] table."
             )
         _train(config)
     return config.party()
 
 
 def _train(config: PartyConfig) -> None:
-    """Train at home: rows never leave this function."""
+    """Train at the party: rows never leave this function."""
     from permea.compose import KAHMClassifier
     from permea.storage import save
 
@@ -308,7 +284,7 @@ class PartyNode:
     """
 
     def __init__(self, config: str | os.PathLike[str] | PartyConfig) -> None:
-        require_flower()
+        launch.require_flower()
         self.config = config if isinstance(config, PartyConfig) else PartyConfig.from_file(config)
         self._node: Process | None = None
 
@@ -337,10 +313,10 @@ class PartyNode:
 
 
 def run_party(config_path: str | os.PathLike[str]) -> int:
-    """Serve a party until it is told to stop; what ``permea party --config …`` does."""
+    """Serve a party until a signal stops it; what ``permea party --config …`` does."""
     node = PartyNode(config_path).start()
     try:
-        _until_told(lambda: node.process.returncode is not None)
+        _run_until(lambda: node.process.returncode is not None)
         return node.process.returncode or 0
     finally:
         node.stop()
@@ -350,7 +326,7 @@ def run_federation(
     config_path: str | os.PathLike[str],
     *,
     queries: ArrayLike | None = None,
-    asker: str = "operator",
+    client: str = "operator",
     wait_for_parties: float = 600.0,
     timeout: float = 3600.0,
 ) -> JobResult | None:
@@ -361,11 +337,11 @@ def run_federation(
     config_path : path
         ``federation.toml``.
     queries : array-like of shape (m, p), optional
-        Answer these and end. Without queries, serve the queue until told to stop.
-    asker : str
-        Who asks, for the logs of the parties.
+        Answer these and end. Without queries, serve the queue until a signal stops it.
+    client : str
+        Name of the client, for the logs of the parties.
     wait_for_parties : float
-        Seconds to wait for as many parties as the quorum needs before asking.
+        Seconds to wait for as many parties as the quorum needs.
     timeout : float
         Seconds to wait for the answer.
 
@@ -376,30 +352,23 @@ def run_federation(
     """
     with Aggregator(config_path) as aggregator:
         if queries is None:
-            _until_told(aggregator.is_stopping)
+            _run_until(aggregator.is_stopping)
             return None
-        needed = aggregator.config.settings.get("quorum") or len(aggregator.config.keys)
-        wait_until(
-            lambda: len(aggregator.control.online()) >= needed,
-            f"{needed} parties",
-            timeout=wait_for_parties,
-            check=aggregator.keep_alive,
-        )
-        return aggregator.ask(queries, asker=asker, timeout=timeout)
+        aggregator.wait_for_parties(timeout=wait_for_parties)
+        return aggregator.ask(queries, client=client, timeout=timeout)
 
 
-def _until_told(done: Callable[[], bool]) -> None:
-    """Wait for a signal to end, or until there is nothing to wait for."""
-    told = False
+def _run_until(done: Callable[[], bool]) -> None:
+    """Wait for a signal to end, or until ``done``."""
+    signalled = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        told = True
+        signalled.set()
 
     inherited = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        while not told and not done():
-            time.sleep(0.5)
+        while not done() and not signalled.wait(0.5):
+            pass
     finally:
         for number, handler in inherited.items():
             signal.signal(number, handler)

@@ -1,7 +1,7 @@
 """Keys and certificates for a trial: an authority, a server certificate, one key for each party.
 
 For a trial only. In production the server certificate comes from the organisation's own authority,
-and each party makes its key at home with ``ssh-keygen -t ecdsa -b 384`` and sends the public half.
+and each party makes its own key with ``ssh-keygen -t ecdsa -b 384`` and sends the public half.
 """
 
 import argparse
@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import serialization as serial
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from permea._files import write_atomically
+
 
 def make_trial_certificates(
     folder: str | Path,
@@ -27,7 +29,7 @@ def make_trial_certificates(
 ) -> Path:
     """Write ``ca.crt``, ``server.crt``, ``server.key`` and ``NAME.key``, ``NAME.pub`` per party.
 
-    The key of the authority is thrown away, so that nobody can sign a second server with it.
+    The key of the authority is discarded, so that no second server can be signed with it.
     Private keys are readable by their owner alone. Existing files are never overwritten.
 
     Parameters
@@ -61,9 +63,9 @@ def make_trial_certificates(
     authority = _authority(authority_key, days)
     server_key = ec.generate_private_key(ec.SECP384R1())
     server = _server(server_key, authority, authority_key, hosts, days)
-    _write(folder / "ca.crt", authority.public_bytes(serial.Encoding.PEM), 0o644)
-    _write(folder / "server.crt", server.public_bytes(serial.Encoding.PEM), 0o644)
-    _write(folder / "server.key", _private(server_key, serial.PrivateFormat.PKCS8), 0o600)
+    _write(folder / "ca.crt", authority.public_bytes(serial.Encoding.PEM))
+    _write(folder / "server.crt", server.public_bytes(serial.Encoding.PEM))
+    _write(folder / "server.key", _private(server_key, serial.PrivateFormat.PKCS8), private=True)
     for name in parties:
         make_party_key(folder, name)
     return folder
@@ -73,25 +75,19 @@ def make_party_key(folder: str | Path, name: str) -> tuple[Path, Path]:
     """Write the private and the public key of one party; give both paths."""
     key = ec.generate_private_key(ec.SECP384R1())
     private, public = Path(folder) / f"{name}.key", Path(folder) / f"{name}.pub"
-    _write(private, _private(key, serial.PrivateFormat.OpenSSH), 0o600)
+    _write(private, _private(key, serial.PrivateFormat.OpenSSH), private=True)
     line = key.public_key().public_bytes(serial.Encoding.OpenSSH, serial.PublicFormat.OpenSSH)
-    _write(public, line + b"\n", 0o644)
+    _write(public, line + b"\n")
     return private, public
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
     name = _name("permea trial authority")
     usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
+        digital_signature=False, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
+        encipher_only=False, decipher_only=False,
+    )  # fmt: skip
     return (
         _builder(name, name, key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -150,17 +146,14 @@ def _private(key: ec.EllipticCurvePrivateKey, layout: serial.PrivateFormat) -> b
     return key.private_bytes(serial.Encoding.PEM, layout, serial.NoEncryption())
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+def _write(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a new file that has its permissions from the first byte on."""
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except FileExistsError:
+    if os.path.lexists(path):
         raise FileExistsError(
             f"{path} exists and is not overwritten: keys that parties already trust would be lost. "
             "Choose another folder, or remove it yourself."
-        ) from None
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
+        )
+    write_atomically(path, content, private=private)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,15 +1,14 @@
-"""Secure aggregation: the sum of many parties' whole numbers, and nothing else, for one reader.
+"""Secure aggregation: one reader learns the sum of many parties' whole numbers, nothing else.
 
 Additive BFV. Numbers modulo 2⁶⁴ are cut into two halves of 32 bits, each half lies in a slot, and a
 plaintext modulus above parties · 2³² keeps the sums of halves exact:
 
-    Σ words = Σ low + 2³² Σ high  (mod 2⁶⁴).
+    Σ values = Σ low + 2³² Σ high  (mod 2⁶⁴).
 
-Whoever adds up sees ciphertexts; whoever decrypts sees the total alone. The two must not be one.
-The sum is re-randomised and flooded, so that its noise tells nothing of single summands.
+The server that adds up sees ciphertexts; the reader that decrypts sees the total only. The two must
+not be the same. The sum is re-randomised and flooded, so that its noise is independent of single
+summands.
 """
-
-from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
@@ -19,12 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import PublicKey, SecretKey
-from .engine import flood, load_ciphertext
-from .messages import MismatchError, WrongKeyError, pack, require_same, unpack
-from .parameters import Parameters, context_of, import_seal
+from permea.federation.encryption import MismatchError, PublicKey, SecretKey, engine
+from permea.federation.encryption.engine import Parameters, context_of, import_seal
+from permea.federation.encryption.scheme import pack, require_same, unpack
 
-Words = NDArray[np.int64]
 _DEGREE = 8192
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)
@@ -39,27 +36,27 @@ class SecureSum:
     ----------
     n_parties : int
         Largest number of summands.
-    n_words : int
+    n_values : int
         Length of the vectors.
 
     Examples
     --------
     >>> import numpy as np
-    >>> scheme = SecureSum(n_parties=2, n_words=3)
-    >>> secret, public = scheme.keygen()                                     # who may read the sum
+    >>> scheme = SecureSum(n_parties=2, n_values=3)
+    >>> secret, public = scheme.keygen()                                     # the reader
     >>> one = scheme.encrypt(public, np.array([1, -2, 2**62]), party=0)      # a party
     >>> two = scheme.encrypt(public, np.array([5, -5, 2**62]), party=1)      # another
-    >>> total = scheme.aggregate(public, [one, two])                         # who adds up
+    >>> total = scheme.aggregate(public, [one, two])                         # the server
     >>> scheme.decrypt(secret, total).tolist() == [6, -7, -(2**63)]          # modulo 2⁶⁴
     True
     """
 
     n_parties: int
-    n_words: int
+    n_values: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_parties <= 2**16 or self.n_words < 1:
-            raise ValueError("A sum needs 1 to 65536 parties and at least one word.")
+        if not 1 <= self.n_parties <= 2**16 or self.n_values < 1:
+            raise ValueError("A sum needs 1 to 65536 parties and at least one value.")
 
     @property
     def parameters(self) -> Parameters:
@@ -83,16 +80,17 @@ class SecureSum:
 
     @property
     def _name(self) -> str:
-        return f"sum of {self.n_parties} × {self.n_words}"
+        return f"sum of {self.n_parties} × {self.n_values}"
 
-    def encrypt(self, public: PublicKey, words: Words, party: int) -> bytes:
+    def encrypt(self, public: PublicKey, values: NDArray[np.int64], party: int) -> bytes:
         """Party: encrypt its numbers."""
         self._check(public)
-        if words.shape != (self.n_words,) or words.dtype != np.int64:
-            raise ValueError(f"a summand must be {self.n_words} whole numbers of 64 bits")
-        encryptor, encoder = self._encryptor(public), import_seal().BatchEncoder(self._context)
-        slots = self._slots(words.view(np.uint64))
-        parts = [encryptor.encrypt(encoder.encode(row)).to_string() for row in slots]
+        if values.shape != (self.n_values,) or values.dtype != np.int64:
+            raise ValueError(f"a summand must be {self.n_values} whole numbers of 64 bits")
+        halves, slots = values.view(np.uint64), np.zeros(self._rows * _DEGREE, dtype=np.uint64)
+        slots[: 2 * self.n_values] = np.concatenate([halves & _LOW, halves >> _HALF])
+        rows = slots.reshape(self._rows, _DEGREE)
+        parts = engine.encrypt_slots(self.parameters, public.parts[0], rows)
         header = {"parameters": self._name, "key": public.key_id, "party": int(party)}
         return pack("summand", header, parts)
 
@@ -105,47 +103,31 @@ class SecureSum:
             require_same("the key", header["key"], public.key_id, "use one key for all")
             require_same("the length", len(parts), self._rows, "send the whole vector")
         if len({header["party"] for header, _ in opened}) < max(len(opened), 1):
-            raise MismatchError("a party stands twice in the sum, or nobody does")
+            raise MismatchError("the sum contains a party twice, or no party at all")
         evaluator = import_seal().Evaluator(self._context)
-        encryptor = self._encryptor(public)
+        key = self._context.from_public_str(public.parts[0])
+        encryptor = import_seal().Encryptor(self._context, key)
         results = []
         for row in range(self._rows):
-            terms = [load_ciphertext(self._context, parts[row]) for _, parts in opened]
+            terms = [engine.load_ciphertext(self._context, parts[row]) for _, parts in opened]
             total = evaluator.add_many([*terms, encryptor.encrypt_zero(terms[0].parms_id())])
-            results.append(flood(self._context, self.parameters, total))
+            results.append(engine.flood(self._context, self.parameters, total))
         header = {"parameters": self._name, "key": public.key_id, "summands": len(opened)}
         return pack("sum", header, results)
 
-    def decrypt(self, secret: SecretKey, total: bytes) -> Words:
+    def decrypt(self, secret: SecretKey, total: bytes) -> NDArray[np.int64]:
         """Reader: the sum modulo 2⁶⁴."""
         self._check(secret)
         header, parts = unpack(total, "sum")
         require_same("the key of the sum", header["key"], secret.key_id, "use one key for all")
-        context = self._context
-        decryptor = import_seal().Decryptor(context, context.from_secret_str(secret.parts[0]))
-        encoder = import_seal().BatchEncoder(context)
-        rows = []
-        for part in parts:
-            ciphertext = load_ciphertext(context, part)
-            if decryptor.invariant_noise_budget(ciphertext) < 1:
-                raise WrongKeyError("the noise covers the sum: wrong secret key or damaged sum")
-            rows.append(encoder.decode_uint64(decryptor.decrypt(ciphertext)))
-        halves = np.concatenate(rows)[: 2 * self.n_words]
-        low, high = halves[: self.n_words], halves[self.n_words :]
+        slots = engine.decrypt_slots(self.parameters, secret.parts[0], parts)
+        halves = slots.ravel()[: 2 * self.n_values]
+        low, high = halves[: self.n_values], halves[self.n_values :]
         return np.asarray(low + (high << _HALF)).view(np.int64)
 
     @property
     def _rows(self) -> int:
-        return -(-2 * self.n_words // _DEGREE)
-
-    def _slots(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        slots = np.zeros(self._rows * _DEGREE, dtype=np.uint64)
-        slots[: 2 * self.n_words] = np.concatenate([words & _LOW, words >> _HALF])
-        return slots.reshape(self._rows, _DEGREE)
-
-    def _encryptor(self, public: PublicKey) -> Any:
-        context = self._context
-        return import_seal().Encryptor(context, context.from_public_str(public.parts[0]))
+        return -(-2 * self.n_values // _DEGREE)
 
     def _check(self, key: SecretKey | PublicKey) -> None:
         what = key.header["parameters"]

@@ -1,15 +1,23 @@
 """The interface of a scheme: `keygen`, `encrypt`, `aggregate`, `decrypt`, on bytes.
 
-Three roles share nothing but messages (bytes or files):
+Three roles exchange messages (bytes or files) and nothing else:
 
-* the **asker** calls `keygen` and `decrypt` and keeps `Keys.secret`;
+* the **key holder** calls `keygen` and `decrypt` and keeps `Keys.secret`;
 * a **party** calls `encrypt` with `Keys.public` on its quantised distances;
 * the **aggregator** calls `aggregate` with `Keys.evaluation`.
 
 Every scheme computes arg min over classes of the minimum over parties (004 eq. 104, 001 ch. 2).
-"""
 
-from __future__ import annotations
+A message is ``magic ‖ header length ‖ JSON header ‖ parts ‖ SHA-256 of all before``. The header
+states what the message is (`kind`), for which public parameters (`parameters`, a hash) and which
+key (`key`, an identifier), so that a message in the wrong place is refused before any cryptography
+is tried. The digest detects damage, not forgery: whoever can rewrite a message can rewrite its
+digest. Send messages over an authenticated channel (TLS) against active attackers.
+
+Homomorphic comparison works on small integers, so distances are quantised. All parties must use one
+scale, and the scale must be public: a bound of the feature domain or a figure agreed upon in
+advance, never the largest distance in some party's data, which would reveal that data.
+"""
 
 import hashlib
 import json
@@ -17,17 +25,177 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .messages import EncryptionError, MismatchError, pack, require_same, unpack
-from .quantise import MIN_BITS, Quantiser, infinity_code
+MAGIC = b"PERMEA-ENC-1\n"
+DIGEST = hashlib.sha256().digest_size
+MIN_BITS = 2
+
+
+class EncryptionError(ValueError):
+    """Base class of everything that the encrypted federation refuses to do."""
+
+
+class DamagedMessageError(EncryptionError):
+    """A message was truncated, altered, or is no message of this library."""
+
+
+class MismatchError(EncryptionError):
+    """A message is intact but of another kind, parameters, key, party or query."""
+
+
+class WrongKeyError(EncryptionError):
+    """A ciphertext cannot be decrypted with this key."""
+
+
+def pack(kind: str, header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+    """Frame `parts` under a header.
+
+    Examples
+    --------
+    >>> header, parts = unpack(pack("note", {"n": 1}, [b"a", b"bc"]), "note")
+    >>> header["n"], parts
+    (1, [b'a', b'bc'])
+    """
+    fields = {"kind": kind, "sizes": [len(part) for part in parts], **header}
+    text = json.dumps(fields, sort_keys=True).encode()
+    body = b"".join([MAGIC, len(text).to_bytes(4, "big"), text, *parts])
+    return body + hashlib.sha256(body).digest()
+
+
+def unpack(message: bytes, kind: str) -> tuple[dict[str, Any], list[bytes]]:
+    """Read a message; raises an error that states what is wrong with it."""
+    if not isinstance(message, bytes | bytearray | memoryview):
+        raise TypeError(f"expected the bytes of a {kind}, got {type(message).__name__}")
+    message = bytes(message)
+    start = len(MAGIC) + 4
+    if len(message) < start + DIGEST or not message.startswith(MAGIC):
+        raise DamagedMessageError(
+            f"these {len(message)} bytes are not a permea {kind}: send it again"
+        )
+    body = memoryview(message)[:-DIGEST]
+    if hashlib.sha256(body).digest() != message[-DIGEST:]:
+        raise DamagedMessageError(
+            f"a {kind} of {len(message)} bytes fails its checksum (truncated or altered): "
+            "send it again"
+        )
+    end = start + int.from_bytes(message[len(MAGIC) : start], "big")
+    try:
+        header = json.loads(message[start:end])
+        found, sizes = str(header["kind"]), [int(size) for size in header["sizes"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedMessageError(
+            f"the header of a {kind} cannot be read: send it again"
+        ) from error
+    if found != kind:
+        raise MismatchError(f"expected a {kind}, got a {found}")
+    ends = list(accumulate(sizes, initial=end))
+    if ends[-1] != len(body) or min(sizes, default=0) < 0:
+        raise DamagedMessageError(f"the parts of a {kind} do not fill it: send it again")
+    return header, [message[a:b] for a, b in pairwise(ends)]
+
+
+def require_same(what: str, found: object, expected: object, advice: str) -> None:
+    """Raise `MismatchError` unless a header field is the expected one."""
+    if found != expected:
+        raise MismatchError(f"{what} is {found!r}, expected {expected!r}: {advice}")
+
+
+def infinity_code(bits: int) -> int:
+    """Code of an infinite distance (a class that the party has never seen): 2^bits − 2.
+
+    The all-ones code stays free: both circuits of `bfv` use it as a sentinel, which is what makes
+    ties come out by class order at no extra depth.
+    """
+    return int(2**bits - 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantiser:
+    """Map distances on the public interval [low, high] to codes 0, …, 2^bits − 2.
+
+    With n = 2^bits − 2 cells of width step = (high − low)/n,
+
+        code(d) = min(⌊(d − low)/step⌋, n − 1) for low ≤ d ≤ high,        code(∞) = n,
+
+    so d ↦ code(d) is non-decreasing, code(d) < code(∞) for every finite d, and two distances with
+    different codes are ordered as their codes are. Distances in one cell tie, and **a tie goes to
+    the lowest class index**, as in `numpy.argmin`; so an encrypted label can differ from the label
+    of the exact distances only when the two distances are less than one step apart.
+
+    Parameters
+    ----------
+    bits : int
+        Number of bits k ≥ 2 of a code.
+    high, low : float
+        The public scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quantiser = Quantiser(bits=3, high=6.0)
+    >>> quantiser.codes(np.array([[0.0, 0.99, 1.0, 6.0, np.inf]]))
+    array([[0, 0, 1, 5, 6]])
+    """
+
+    bits: int
+    high: float
+    low: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bits, int | np.integer) or self.bits < MIN_BITS:
+            raise ValueError(f"bits must be an integer of at least {MIN_BITS}, got {self.bits!r}")
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise ValueError(
+                f"the scale must be finite, low < high, got low={self.low!r}, high={self.high!r}"
+            )
+
+    @property
+    def step(self) -> float:
+        """Width of a cell."""
+        return (self.high - self.low) / infinity_code(self.bits)
+
+    def codes(self, distances: ArrayLike) -> NDArray[np.int64]:
+        """Quantise distances of any shape on the scale; +∞ is allowed, NaN is not."""
+        values = np.asarray(distances, dtype=np.float64)
+        if np.isnan(values).any():
+            raise ValueError("distances contain NaN: use +inf for a missing class")
+        finite = np.isfinite(values)
+        outside = (finite & ((values < self.low) | (values > self.high))) | (values == -np.inf)
+        if outside.any():
+            raise ValueError(
+                f"{outside.sum()} of {values.size} distances lie outside the public scale "
+                f"[{self.low}, {self.high}]: agree on a wider scale with all parties"
+            )
+        cells = np.floor((np.where(finite, values, self.low) - self.low) / self.step)
+        last = infinity_code(self.bits) - 1
+        codes = np.clip(cells, 0, last).astype(np.int64)
+        return np.where(values == np.inf, last + 1, codes)
+
+
+def plain_labels(codes: ArrayLike) -> NDArray[np.intp]:
+    """What every scheme must reproduce: arg min over classes of the minimum over parties.
+
+    This is the global classifier of 004 eq. 104 on quantised distances.
+
+    Parameters
+    ----------
+    codes : array of shape (parties, queries, classes)
+
+    Examples
+    --------
+    >>> plain_labels([[[3, 1, 2]], [[1, 6, 6]]])  # classes 0 and 1 tie at 1: the lower index wins
+    array([0])
+    """
+    return np.asarray(np.argmin(np.min(codes, axis=0), axis=1), dtype=np.intp)
 
 
 class Key:
-    """A key as it travels: a framed message that knows its kind, parameters and identifier."""
+    """A key in its serialised form: a message with kind, parameters and identifier."""
 
     kind: ClassVar[str]
 
@@ -51,7 +219,7 @@ class Key:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the key as it travels, to be compared over another line (a telephone)."""
+        """SHA-256 of the serialised key, to be compared over another line (a telephone)."""
         return hashlib.sha256(self._message).hexdigest()
 
     def __repr__(self) -> str:
@@ -59,7 +227,7 @@ class Key:
 
 
 class SecretKey(Key):
-    """Decrypts; stays with the asker."""
+    """Decrypts; stays with the key holder."""
 
     kind = "secret key"
 
@@ -95,8 +263,7 @@ class Scheme(ABC):
     bits : int, default=8
         Bits of a quantised distance (see `Quantiser`).
     scale : (low, high), optional
-        The public scale. It enters the fingerprint, so that parties with different scales are found
-        out.
+        The public scale. It is part of the fingerprint, so that different scales are detected.
     n_jobs : int, default=1
         Processes of `aggregate`. Not a public parameter.
     """
@@ -121,12 +288,12 @@ class Scheme(ABC):
 
     @classmethod
     def for_queries(cls, n_queries: int | None, **fields: Any) -> Self:
-        """The scheme that answers so many queries soonest; None: many."""
+        """The fastest scheme for so many queries; None: many."""
         return cls(**fields)
 
     # ---- public parameters -----------------------------------------------------------------------
     def parameters(self) -> dict[str, Any]:
-        """Public parameters, as they are agreed upon in the handshake."""
+        """Public parameters, as they are agreed upon in advance."""
         scale = None if self.scale is None else list(self.scale)
         return {
             "scheme": self.name,
@@ -164,13 +331,13 @@ class Scheme(ABC):
         """The quantiser on the public scale."""
         if self.scale is None:
             raise ValueError(
-                "this scheme was made without scale=(low, high): nothing to quantise on"
+                "this scheme was made without scale=(low, high), which quantisation needs"
             )
         return Quantiser(bits=self.bits, low=self.scale[0], high=self.scale[1])
 
     # ---- the four operations ---------------------------------------------------------------------
     def keygen(self) -> Keys:
-        """Asker: draw a fresh key set."""
+        """Key holder: draw a fresh key set."""
         header = {"parameters": self.fingerprint, "key": secrets.token_hex(16)}
         secret, public, evaluation = self._keygen()
         return Keys(
@@ -184,8 +351,8 @@ class Scheme(ABC):
     ) -> bytes:
         """Party: encrypt its quantised distances, shape (queries, classes).
 
-        `query_id` is a name of the question, chosen by the asker; the aggregator refuses to mix
-        answers to different questions.
+        `query_id` is chosen by the key holder; the aggregator refuses to mix replies to different
+        queries.
         """
         self._check_key(public_key, PublicKey)
         if isinstance(party, bool) or not 0 <= int(party) < self.n_parties:
@@ -208,16 +375,16 @@ class Scheme(ABC):
             self._check_header("a ciphertext", header, evaluation_key.key_id)
         parties = sorted(header["party"] for header, _ in opened)
         require_same(
-            "the list of parties that answered",
+            "the list of parties that replied",
             parties,
             list(range(self.n_parties)),
-            "each party answers exactly once",
+            "each party replies exactly once",
         )
         first = opened[0][0]
         for header, _ in opened:
-            for field, what in (("query", "the question"), ("n_queries", "the number of queries")):
-                where = f"{what} answered by party {header['party']}"
-                require_same(where, header[field], first[field], "all answer the same question")
+            for field, what in (("query", "the query"), ("n_queries", "the number of queries")):
+                where = f"{what} of party {header['party']}"
+                require_same(where, header[field], first[field], "all reply to the same query")
         opened.sort(key=lambda item: int(item[0]["party"]))
         parts = self._aggregate(evaluation_key, [p for _, p in opened], first["n_queries"])
         fields = ("parameters", "key", "n_queries", "query")
@@ -226,12 +393,14 @@ class Scheme(ABC):
     def decrypt(
         self, secret_key: SecretKey, result: bytes, *, query_id: str | None = None
     ) -> NDArray[np.intp]:
-        """Asker: the class index of every query."""
+        """Key holder: the class index of every query."""
         self._check_key(secret_key, SecretKey)
         header, parts = unpack(result, "result")
         self._check_header("the result", header, secret_key.key_id)
         if query_id is not None:
-            require_same("the question of the result", header["query"], query_id, "ask again")
+            require_same(
+                "the query of the result", header["query"], query_id, "send the query again"
+            )
         return self._decrypt(secret_key, parts, header["n_queries"])
 
     def absent(
@@ -248,10 +417,10 @@ class Scheme(ABC):
         """The public key that an evaluation key contains, when the scheme has such a thing."""
         raise EncryptionError(
             f"a party is missing, and scheme={self.name!r} has no public-key encryption by which "
-            "the aggregator could fill its place: ask when all parties are there, or use 'bfv'"
+            "the aggregator could fill its place: wait for all parties, or use scheme='bfv'"
         )
 
-    # ---- what a scheme writes --------------------------------------------------------------------
+    # ---- what a scheme implements ----------------------------------------------------------------
     @abstractmethod
     def _keygen(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """Parts of the secret, public and evaluation key."""
@@ -282,12 +451,12 @@ class Scheme(ABC):
     def check_ciphertext(
         self, key: EvaluationKey, message: bytes, party: int, n_queries: int, query_id: str
     ) -> None:
-        """Raise unless a ciphertext is intact and answers this question for this party."""
+        """Raise unless a ciphertext is intact and replies to this query for this party."""
         header, _ = unpack(message, "ciphertext")
         self._check_header("a ciphertext", header, key.key_id)
         expected = {"party": party, "n_queries": n_queries, "query": query_id}
         for name, value in expected.items():
-            require_same(f"{name} of a ciphertext", header.get(name), value, "answer the question")
+            require_same(f"{name} of a ciphertext", header.get(name), value, "reply to the query")
 
     def _check_key(self, key: Key, kind: type[Key]) -> None:
         if not isinstance(key, kind):
@@ -317,10 +486,3 @@ class Scheme(ABC):
                 f"codes overflow the scale 0..{top} of {self.bits} bits: use a Quantiser"
             )
         return array.astype(np.int64)
-
-
-def check_labels(labels: NDArray[np.intp], n_queries: int, n_classes: int) -> NDArray[np.intp]:
-    """Refuse decrypted labels that no honest evaluation can produce."""
-    if labels.shape != (n_queries,) or labels.min() < 0 or labels.max() >= n_classes:
-        raise MismatchError("the decrypted labels are not class indices: the result is not usable")
-    return labels
