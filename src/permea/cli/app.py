@@ -19,6 +19,7 @@ from permea._text import safe_text
 from permea._version import __version__
 from permea.cli import commands
 from permea.cli.console import CommandError, Console, ExitCode, one_line
+from permea.cli.models import import_own_families
 from permea.privacy import BudgetExceededError
 from permea.storage import StorageError
 
@@ -166,6 +167,7 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     try:
         with _termination_interrupts():
+            import_own_families()
             result = build()(args=list(arguments), prog_name="permea", standalone_mode=False)
             sys.stdout.flush()
         return int(result or 0)

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,8 @@ from permea.compose import ReconstructionClassifier
 from permea.models.base import Reconstructor
 from permea.privacy.signing import SigningKey, TrustedKeys
 from permea.storage import load, save
+
+FAMILIES_VARIABLE = "PERMEA_FAMILIES"  #: names of modules, separated by commas
 
 
 def families() -> dict[str, type[ReconstructionClassifier]]:
@@ -35,45 +38,23 @@ def families() -> dict[str, type[ReconstructionClassifier]]:
     }
 
 
-def build_classifier(name: str, **values: Any) -> ReconstructionClassifier:
+def build_classifier(name: str, **values: Any) -> Any:
     """An unfitted classifier of a family, with those of the values that it has parameters for.
 
     Parameters
     ----------
     name : str
-        As in `find_family`.
+        A key of `families`; or ``package.module:Class``, a family of the user's own.
     **values
         Parameters by name, such as ``n_components``.
-    """
-    kind = find_family(name)
-    if not issubclass(kind, ReconstructionClassifier):
-        values["model"] = kind(**_known(kind, values))
-        kind = ReconstructionClassifier
-    classifier: ReconstructionClassifier = kind(**_known(kind, values))
-    return classifier
-
-
-def _known(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(kind).parameters
-    return {name: value for name, value in values.items() if name in parameters}
-
-
-def find_family(name: str) -> type:
-    """The class of a model family: a public one by its name, or ``package.module:Class``.
-
-    Parameters
-    ----------
-    name : str
-        A key of `families`, or the place of a class that is a `ReconstructionClassifier` or has
-        ``fit``, ``reconstruct`` and ``distance``.
 
     Examples
     --------
-    >>> find_family("fuzzy").__name__, find_family("permea.models.kahm:KernelAffineHullMachine")
-    ('FuzzyClassifier', <class 'permea.models.kahm.KernelAffineHullMachine'>)
+    >>> build_classifier("fuzzy", n_components=3, unknown=1)
+    FuzzyClassifier(n_components=3)
     """
     if name in families():
-        return families()[name]
+        return _built(families()[name], values)
     module, colon, attribute = name.partition(":")
     if not colon:
         raise CommandError(
@@ -81,21 +62,38 @@ def find_family(name: str) -> type:
             "package.module:Class for a family of your own.",
             ExitCode.USAGE,
         )
+    kind = getattr(import_module(module), attribute, None)
+    if not isinstance(kind, type) or not issubclass(kind, Reconstructor):
+        raise CommandError(
+            f"--model {name} is not a model family: a class with fit, reconstruct and distance is "
+            "expected.",
+            ExitCode.USAGE,
+        )
+    return _built(ReconstructionClassifier, {**values, "model": _built(kind, values)})
+
+
+def _built(kind: type, values: dict[str, Any]) -> Any:
+    parameters = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in values.items() if name in parameters})
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module of the user, also from the current folder."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        kind = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        return importlib.import_module(name)
+    except ImportError as error:
         raise CommandError(
-            f"--model {name} cannot be imported: {error}.", ExitCode.USAGE
+            f"The module {name} cannot be imported: {error}.", ExitCode.USAGE
         ) from error
-    if not isinstance(kind, type) or not issubclass(kind, ReconstructionClassifier | Reconstructor):
-        raise CommandError(
-            f"--model {name} is no model family. It needs fit, reconstruct and distance, or must "
-            "be a ReconstructionClassifier.",
-            ExitCode.USAGE,
-        )
-    return kind
+
+
+def import_own_families() -> None:
+    """Import the modules of ``PERMEA_FAMILIES``, so that models of their families can be read."""
+    for name in os.environ.get(FAMILIES_VARIABLE, "").split(","):
+        if name.strip():
+            import_module(name.strip())
 
 
 def save_model(model: Any, output: str, key: SigningKey | None) -> None:

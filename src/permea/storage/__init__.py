@@ -8,7 +8,8 @@ are limited before anything is allocated (`permea.storage.container`); and nothi
 all of it was checked.
 """
 
+from permea.storage.classes import register_family
 from permea.storage.container import StorageError
 from permea.storage.model_file import SCHEMA, load, save
 
-__all__ = ["SCHEMA", "StorageError", "load", "save"]
+__all__ = ["SCHEMA", "StorageError", "load", "register_family", "save"]

@@ -1,7 +1,8 @@
 """The classes that a model file may hold, with every field: nothing else is ever built.
 
 A class that is not listed here, a field that is not listed, a missing one, or a value of another
-kind makes `permea.load` refuse the file. A new model family is added here before it can be saved.
+kind makes `permea.load` refuse the file. A new model family is added here before it can be saved;
+a family outside of this library adds itself with `register_family`.
 """
 
 import math
@@ -10,6 +11,8 @@ from typing import Any
 
 from permea.storage import consistency as check
 from permea.storage.fields import (
+    REGISTERED,
+    REGISTERED_FAMILIES,
     Array,
     CertificateKind,
     Either,
@@ -66,6 +69,35 @@ def _estimator(name: str, module: str, *checks: check.Check, **fields: Any) -> N
     fields["fitted"] = {"n_features_in_": size("p"), **fields["fitted"]}
     ordered = (check.class_labels,) if "classes_" in fields["fitted"] else ()
     _store(name, module, *ordered, *checks, **{"optional": FEATURE_NAMES, **fields})
+
+
+def register_family(kind: type, *, fitted: Mapping[str, Kind], **parameters: Kind) -> None:
+    """Allow models of your own family in files: its parameters and fitted attributes, no others.
+
+    Call it in the file of the family. `permea.load` reads such a model only in a process that has
+    imported that file: a model file never decides which code is loaded.
+
+    Parameters
+    ----------
+    kind : class
+        The family, with ``fit``, ``reconstruct`` and ``distance``.
+    fitted : mapping of str to Kind
+        What each fitted attribute may be, such as ``floats("n", "p")``; p is the number of columns.
+    **parameters : Kind
+        What each parameter may be, such as ``n_components=COUNT``.
+
+    Examples
+    --------
+    >>> class Mean:
+    ...     def __init__(self, weight=1.0):
+    ...         self.weight = weight
+    >>> register_family(Mean, weight=POSITIVE, fitted={"mean_": floats("p")})
+    """
+    name = kind.__qualname__
+    if name in STORABLE:
+        raise ValueError(f"There is a class {name} already. Choose another name for the family.")
+    stored = Stored(name, kind.__module__, parameters, fitted, FEATURE_NAMES)
+    REGISTERED_FAMILIES[name] = stored
 
 
 def maybe(kind: Kind) -> Kind:
@@ -266,18 +298,18 @@ _estimator(
 
 # ---- depth, width, classes -----------------------------------------------------------------------
 
-_FAMILY = maybe(template(*FAMILIES))
+_FAMILY = maybe(template(*FAMILIES, REGISTERED))
 
 _estimator(
     "ConditionallyDeep", "compose.layers", check.one_family("layers_"), check.first_is_widest,
     model=_FAMILY, n_layers=COUNT,
-    fitted={"layers_": list_of(One(*AUTOENCODERS, p="p", a="a"))},
+    fitted={"layers_": list_of(One(*AUTOENCODERS, REGISTERED, p="p", a="a"))},
 )  # fmt: skip
 
 _estimator(
     "Wide", "compose.layers", check.one_family("branches_"),
     model=_FAMILY, branch_size=COUNT, n_jobs=JOBS, random_state=SEED,
-    fitted={"branches_": list_of(One(*DEEP, p="p"), "S"), "centres_": floats("S", "p")},
+    fitted={"branches_": list_of(One(*DEEP, REGISTERED, p="p"), "S"), "centres_": floats("S", "p")},
 )  # fmt: skip
 
 _CLASSES: dict[str, Kind] = {
@@ -493,7 +525,8 @@ _store(
 _estimator(
     "TransferClassifier", "transfer.target", check.promise, check.transfer,
     source=One("SourceModel", p="s"), method=Plain("consensus", "centers", "source2target"),
-    alignment=Plain("auto", "identity", "subspace"), model=maybe(template(*AUTOENCODERS)),
+    alignment=Plain("auto", "identity", "subspace"),
+    model=maybe(template(*AUTOENCODERS, REGISTERED)),
     dimensions=maybe(Either(Items(COUNT), Array("iu", "*"))), n_layers=COUNT, branch_size=COUNT,
     unlabelled=Either(NONE, ANY_LABEL), n_jobs=JOBS, random_state=SEED,
     fitted={

@@ -23,6 +23,8 @@ from permea.privacy import Certificate
 from permea.storage.container import RefusedError
 
 DEEPEST = 32
+REGISTERED = "registered family"  # among names of classes: every class of `REGISTERED_FAMILIES`
+REGISTERED_FAMILIES: dict[str, "Stored"] = {}
 LONGEST_TEXT = 2000
 LONGEST_WORD = 1000  # characters of a class label or a column name
 MOST_WORDS = 10_000_000
@@ -351,7 +353,8 @@ class One(Kind):
     def matches(self, node: Any) -> bool:
         """Whether a node names one of the classes."""
         name = node.get("class") if isinstance(node, dict) else None
-        return isinstance(name, str) and name in self.names
+        own = REGISTERED_FAMILIES if REGISTERED in self.names else ()
+        return isinstance(name, str) and name != REGISTERED and (name in self.names or name in own)
 
     def _value(self, node: Any, sizes: Sizes, source: Source) -> Draft:
         draft = source.classes[node["class"]].read(node, source)

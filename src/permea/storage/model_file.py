@@ -32,7 +32,7 @@ from permea.privacy.signing import SigningKey, TrustedKeys, canonical
 from permea.storage import container
 from permea.storage.classes import LEDGER, ROOTS, SEED, STORABLE
 from permea.storage.container import RefusedError, StorageError, Tensors, checksum, parse_json
-from permea.storage.fields import LONGEST_WORD, Draft, One, Source
+from permea.storage.fields import LONGEST_WORD, REGISTERED_FAMILIES, Draft, One, Source
 
 SCHEMA = 2
 _INCLUDE = "include"
@@ -131,7 +131,7 @@ class _Writer:
     def encode_object(self, value: Any, where: str, *, parameters_only: bool = False) -> Any:
         """Node of an object of a listed class; ``where`` names it in errors."""
         module, name = type(value).__module__, type(value).__qualname__
-        stored = STORABLE.get(name)
+        stored = STORABLE.get(name) or REGISTERED_FAMILIES.get(name)
         if stored is None or stored.module != module:
             raise StorageError(
                 f"{where} is a {module}.{name}; only models of this library, made of the classes "
@@ -418,7 +418,7 @@ def _signer(values: Any, message: bytes, trusted: TrustedKeys | None) -> str | N
 def _draft(tree: Any, tensors: Tensors, certificates: list[Certificate]) -> Draft:
     """The whole model, checked and not yet built."""
     finite = {name: container.all_finite(array) for name, array in tensors.items()}
-    source = Source(STORABLE, tensors, finite, certificates)
+    source = Source({**STORABLE, **REGISTERED_FAMILIES}, tensors, finite, certificates)
     draft: Draft = _ROOT.read(tree, {}, source)
     if source.used != set(tensors):
         raise RefusedError("the file holds numbers that no part of the model uses")

@@ -115,7 +115,7 @@ def fabricate(
         )
         n_classes = None if label is None else _count_classes(classes)
         out = read_after_charge(lambda: paid.release(X, random_state=seed, n_classes=n_classes))
-    released = np.asarray(out.data)
+    released = np.asarray(out.data, dtype=np.float64)
     if not noise_only:
         released = _smooth(released, classes, steps, components)
     made = _as_table(table, names, whole or [], from_unit(released, privacy), columns.drop or [])
