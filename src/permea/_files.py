@@ -95,7 +95,7 @@ def _staged(
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -145,8 +145,8 @@ def _umask() -> int:
     return umask
 
 
-def _sync_folder(folder: Path) -> None:
-    """Bring the new name to the disk as well, where the file system can."""
+def sync_folder(folder: Path) -> None:
+    """Bring the names of new files in a folder to the disk, where the file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

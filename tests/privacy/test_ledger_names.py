@@ -37,7 +37,6 @@ def test_unnamed_rows_count_against_every_data_set():
     assert ledger.spent_on("south").epsilon == 1.0
     assert ledger.spent_on(None).epsilon == 1.5
     assert ledger.spent.epsilon == 1.5
-    assert ledger.remaining_for("south").epsilon == 1.0
     release(X, HALF, ledger=ledger, dataset="north")
     with pytest.raises(BudgetExceededError, match="rows without a name"):
         release(X[4:], HALF, ledger=ledger)  # north could not bear it

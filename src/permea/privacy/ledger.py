@@ -1,12 +1,10 @@
-"""A name for rows that nobody named: keyed, and the same for the same rows in any order and dtype.
-
-The fingerprint is computed before a ledger is charged. So it never fails, whatever the rows hold:
-an error here would tell about the data for free.
-"""
+"""The ledger: an account of releases, and the fingerprint of rows that nobody named."""
 
 import hashlib
 import json
+import math
 import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from permea.privacy.certificate import Certificate
 from permea.privacy.ledger_events import (
     UNNAMED,
     UNNAMED_PREFIX,
+    Account,
     Balance,
     Budget,
     Composition,
@@ -36,7 +35,6 @@ from permea.privacy.ledger_store import (
     Header,
     MemoryStore,
     Row,
-    Session,
     Store,
     export,
     imported,
@@ -47,98 +45,7 @@ from permea.privacy.units import Privacy, Unit
 
 _CHUNK_BYTES = 1 << 24
 _MODULUS = 1 << 256
-
-
-def fingerprint(rows: Any, key: bytes) -> str:
-    """Give ``"rows-<32 hex digits>"`` for a table.
-
-    Parameters
-    ----------
-    rows : array-like
-        Numbers count as doubles, whatever their dtype; anything else counts as its text.
-    key : bytes
-        Secret of the ledger: without it nobody can test whether a fingerprint is that of some rows.
-
-    Returns
-    -------
-    str
-        ``"rows-unnamed"`` where the rows cannot be read one by one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.arange(6).reshape(3, 2)
-    >>> fingerprint(X, b"key") == fingerprint(X[::-1].astype(np.float32), b"key")
-    True
-    >>> fingerprint(X, b"key") == fingerprint(X + 1, b"key")
-    False
-    """
-    try:
-        total, count = 0, 0
-        for row in _encoded(rows):
-            total += int.from_bytes(hashlib.blake2b(row, key=key, digest_size=32).digest(), "big")
-            count += 1
-    except Exception:  # whatever the rows are, naming them must not tell anything about them
-        return UNNAMED
-    summed = (total % _MODULUS).to_bytes(32, "big") + count.to_bytes(16, "big")
-    return UNNAMED_PREFIX + hashlib.blake2b(summed, key=key, digest_size=16).hexdigest()
-
-
-def _encoded(rows: Any) -> Iterator[bytes]:
-    """Every row as bytes, a bounded number of rows at a time."""
-    if hasattr(rows, "toarray"):  # sparse: dense a few rows at a time
-        table, columns = rows.tocsr(), int(rows.shape[1])
-    else:
-        table = np.asarray(rows)
-        if table.ndim == 0:
-            raise ValueError("not a table")
-        table = table.reshape(len(table), -1)
-        columns = table.shape[1]
-    step = max(1, _CHUNK_BYTES // (8 * max(1, columns)))
-    for start in range(0, table.shape[0], step):
-        part = table[start : start + step]
-        part = part.toarray() if hasattr(part, "toarray") else part
-        yield from _encoded_part(part)
-
-
-def _encoded_part(part: NDArray[Any]) -> Iterator[bytes]:
-    if part.dtype.kind in "mM":
-        part = part.view(np.int64)
-    if part.dtype.kind in "biuf":
-        for row in _canonical(part):
-            yield row.tobytes()
-        return
-    for cells in part.tolist():
-        yield _encoded_cells(cells)
-
-
-def _encoded_cells(cells: list[Any]) -> bytes:
-    """A row of mixed cells; one that holds numbers alone is encoded as numbers."""
-    if all(isinstance(cell, bool | int | float | np.number | np.bool_) for cell in cells):
-        try:
-            return bytes(_canonical(np.asarray(cells, dtype=np.float64)).tobytes())
-        except (OverflowError, TypeError, ValueError):  # a whole number beyond the doubles
-            pass
-    texts = [_text(cell).encode("utf-8", "surrogatepass") for cell in cells]
-    return b"text" + b"".join(len(text).to_bytes(8, "big") + text for text in texts)
-
-
-def _text(cell: Any) -> str:
-    if isinstance(cell, bool | int | float | np.number | np.bool_):
-        try:
-            return repr(float(cell) + 0.0)
-        except (OverflowError, TypeError, ValueError):
-            return repr(cell)
-    return str(cell)
-
-
-def _canonical(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Doubles in which equal numbers have equal bytes."""
-    values = numbers.astype("<f8") + 0.0  # -0.0 becomes 0.0
-    values[np.isnan(values)] = np.nan
-    return values
-
-
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 _FLOAT_SLACK = 1e-9  # sums of floats may miss a budget by rounding; not by more
 
 
@@ -225,17 +132,15 @@ class Ledger:
         return self
 
     def _create(self, header: Header, rows: Sequence[Row] = (), *, must_be_new: bool) -> None:
-        is_new = not self._store.exists() and self._store.create(header, rows)
-        if must_be_new and not is_new:
+        if not self._store.create(header, rows) and must_be_new:
             raise LedgerError(
                 f"{self.where} exists already. Name a place for a new ledger, so that no two "
                 "accounts are mixed."
             )
 
     def _open(self, wanted: Budget | None, composition: Composition | None) -> None:
-        """Follow the whole chain, and check it against what the caller knows."""
-        with self._reading() as chain:
-            has = chain.account
+        """Read the whole chain, and compare it with what was asked for."""
+        has = self._read().account
         if wanted is not None and wanted != has.budget:
             raise LedgerError(
                 f"The ledger {self.where} was created with {budget_text(has.budget)}; "
@@ -249,44 +154,38 @@ class Ledger:
             )
 
     @contextmanager
-    def _reading(self) -> Iterator[Chain]:
-        with self._store.transaction(write=False) as session:
-            yield self._followed(session)
+    def _transaction(self, *, write: bool = False) -> Iterator[Chain]:
+        """The whole chain, read as far as it goes: also what other processes added meanwhile."""
+        with self._store.transaction(write=write):
+            header = self._store.header()
+            if self._chain is None:
+                chain = Chain(header, self._store.place)
+                chain.follow(header, self._store.rows(0))
+                if self._known is not None:
+                    self._require(chain, *self._known)
+                self._chain = chain
+            elif (header.number, header.hash) != (self._chain.number, self._chain.hashes[-1]):
+                self._chain.follow(header, self._store.rows(self._chain.number))
+            yield self._chain
 
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[Session, Chain]]:
-        with self._store.transaction(write=True) as session:
-            yield session, self._followed(session)
-
-    def _followed(self, session: Session) -> Chain:
-        """Read what was added since the last look, by whichever process."""
-        header = session.header()
-        if self._chain is None:
-            chain = Chain(header, self._store.place)
-            chain.follow(header, session.rows(0))
-            if self._known is not None:
-                self._require(chain, *self._known)
-            self._chain = chain
-        elif (header.number, header.hash) != (self._chain.number, self._chain.hashes[-1]):
-            self._chain.follow(header, session.rows(self._chain.number))
-        return self._chain
+    def _read(self) -> Chain:
+        with self._transaction() as chain:
+            return chain
 
     def __sklearn_clone__(self) -> Self:
-        """A cloned estimator charges the same account: copying money is not allowed."""
+        """Clones share this ledger."""
         return self
 
-    def __copy__(self) -> Self:
-        return self
+    __copy__ = __sklearn_clone__
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process, a stored ledger is opened there; a copy of one in memory is read."""
-        with self._store.transaction(write=False) as session:
-            chain = self._followed(session)
+        with self._transaction() as chain:
             if isinstance(self._store, MemoryStore):
-                return _copy_in_another_process, (session.header(), tuple(session.rows(0)))
+                return _copy_in_another_process, (self._store.header(), tuple(self._store.rows(0)))
         return _open_later, (self._store.address, chain.id, chain.number, chain.hashes[-1])
 
     @property
@@ -297,38 +196,32 @@ class Ledger:
     @property
     def id(self) -> str:
         """The random id that the ledger got when it was created."""
-        with self._reading() as chain:
-            return chain.id
+        return self._read().id
 
     @property
     def budget(self) -> Budget | None:
         """What may be spent per data set."""
-        with self._reading() as chain:
-            return chain.account.budget
+        return self._read().account.budget
 
     @property
     def composition(self) -> Composition:
         """How events are composed."""
-        with self._reading() as chain:
-            return chain.account.composition
+        return self._read().account.composition
 
     @property
     def unit(self) -> Unit:
         """The unit the account is kept in."""
-        with self._reading() as chain:
-            return chain.account.unit
+        return self._read().account.unit
 
     @property
     def events(self) -> tuple[Event, ...]:
         """All charged releases in their order, each with its status."""
-        with self._reading() as chain:
-            return chain.account.events
+        return self._read().account.events
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """Names that users gave to data sets that gave something away."""
-        with self._reading() as chain:
-            return chain.account.datasets
+        return self._read().account.datasets
 
     def name_for(self, dataset: str | None, X: Any, y: Any = None) -> str:
         """Give the name under which a release of ``X`` is charged.
@@ -350,9 +243,7 @@ class Ledger:
         """
         if dataset is not None:
             return clean_name(dataset)
-        with self._reading() as chain:
-            key = chain.key
-        return fingerprint(X, key)
+        return fingerprint(X, self._read().key)
 
     def spend(
         self,
@@ -387,24 +278,24 @@ class Ledger:
             For :meth:`released`, once the release is complete, and for the certificate.
         """
         event = checked_event(event)
-        with self._writing() as (session, chain):
-            self._check(chain, event)
+        with self._transaction(write=True) as chain:
+            self._check(chain.account, event)
             row = chain.charge_row(event)
-            session.append([row])
+            self._store.append([row])
         return Receipt(chain.id, row.number, row.hash, event)
 
     def released(self, receipt: Receipt) -> None:
         """Mark a charged event as released; a second time changes nothing."""
-        with self._writing() as (session, chain):
+        with self._transaction(write=True) as chain:
             self._require(chain, receipt.ledger_id, receipt.number, receipt.hash)
             if chain.account.status(receipt.number) == "charged":
-                session.append([chain.release_row(receipt.number)])
+                self._store.append([chain.release_row(receipt.number)])
 
-    def _check(self, chain: Chain, event: Event) -> None:
-        account = chain.account
+    @staticmethod
+    def _check(account: Account, event: Event) -> None:
         if account.budget is None:
             return
-        limit, after = account.budget, account.after(event)
+        limit, after = account.budget, account.spent_on(event.dataset, event)
         slack = 1.0 + _FLOAT_SLACK
         if after.epsilon <= limit.epsilon * slack and after.delta <= limit.delta * slack:
             return
@@ -437,7 +328,7 @@ class Ledger:
             raise LedgerError("This certificate names no ledger: its release was charged to none.")
         if not isinstance(found[1], int) or found[1] < 1:
             raise LedgerError("This certificate names no event of a ledger.")
-        with self._reading() as chain:
+        with self._transaction() as chain:
             self._require(chain, *found)
 
     def _require(self, chain: Chain, ledger_id: str, number: int, digest: str) -> None:
@@ -457,36 +348,29 @@ class Ledger:
     def spent_on(self, dataset: str | None) -> Balance:
         """What one data set has spent, everything that was released without a name included."""
         name = _account_name(dataset)
-        with self._reading() as chain:
+        with self._transaction() as chain:
             return Balance(*chain.account.spent_on(name), chain.account.unit)
 
     @property
     def spent(self) -> Balance:
         """What the most spent data set has spent: disjoint data sets do not add up."""
-        with self._reading() as chain:
-            return Balance(*chain.account.spent(), chain.account.unit)
-
-    def remaining_for(self, dataset: str | None) -> Balance:
-        """What one data set may still spend (infinite without a budget)."""
-        name = _account_name(dataset)
-        with self._reading() as chain:
-            return chain.account.remaining(chain.account.spent_on(name))
+        with self._transaction() as chain:
+            return Balance(*chain.account.spent_on(UNNAMED), chain.account.unit)
 
     @property
     def remaining(self) -> Balance:
         """What the most spent data set may still spend (infinite without a budget)."""
-        with self._reading() as chain:
-            return chain.account.remaining(chain.account.spent())
+        with self._transaction() as chain:
+            return chain.account.remaining(chain.account.spent_on(UNNAMED))
 
     def summary(self, dataset: str | None) -> str:
         """One line for a certificate; a fingerprint is not shown."""
         name = _account_name(dataset)
-        with self._reading() as chain:
+        with self._transaction() as chain:
             return chain.account.summary(name)
 
     def __len__(self) -> int:
-        with self._reading() as chain:
-            return len(chain.account)
+        return len(self.events)
 
     def __bool__(self) -> bool:
         return True  # an empty ledger is a ledger
@@ -495,12 +379,12 @@ class Ledger:
         return f"<Ledger {self.where}>"
 
     def __str__(self) -> str:
-        with self._reading() as chain:
+        with self._transaction() as chain:
             return str(chain.account)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, to hand on: without the key, and without fingerprints."""
-        with self._reading() as chain:
+        with self._transaction() as chain:
             return export(chain)
 
     @classmethod
@@ -570,3 +454,78 @@ def _account_name(dataset: str | None) -> str:
     if dataset is None or (isinstance(dataset, str) and is_unnamed(dataset)):
         return UNNAMED
     return clean_name(dataset)
+
+
+def fingerprint(rows: Any, key: bytes) -> str:
+    """Give ``"rows-<32 hex digits>"`` for a table, the same in any order of its rows and dtype.
+
+    It is computed before a ledger is charged. So it never fails, whatever the rows hold: an error
+    here would tell about the data for free.
+
+    Parameters
+    ----------
+    rows : array-like
+        Numbers count as doubles, whatever their dtype; anything else counts as its text.
+    key : bytes
+        Secret of the ledger: without it nobody can test whether a fingerprint is that of some rows.
+
+    Returns
+    -------
+    str
+        ``"rows-unnamed"`` where the rows cannot be read one by one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(6).reshape(3, 2)
+    >>> fingerprint(X, b"key") == fingerprint(X[::-1].astype(np.float32), b"key")
+    True
+    >>> fingerprint(X, b"key") == fingerprint(X + 1, b"key")
+    False
+    """
+    try:
+        total, count = 0, 0
+        for row in _encoded(rows):
+            total += int.from_bytes(hashlib.blake2b(row, key=key, digest_size=32).digest(), "big")
+            count += 1
+    except Exception:  # whatever the rows are, naming them must not tell anything about them
+        return UNNAMED
+    summed = (total % _MODULUS).to_bytes(32, "big") + count.to_bytes(16, "big")
+    return UNNAMED_PREFIX + hashlib.blake2b(summed, key=key, digest_size=16).hexdigest()
+
+
+def _encoded(rows: Any) -> Iterator[bytes]:
+    """Every row as bytes, a bounded number of rows at a time."""
+    if hasattr(rows, "toarray"):  # sparse: dense a few rows at a time
+        table = rows.tocsr()
+    else:
+        table = np.asarray(rows)
+        table = table.reshape(len(table), -1)  # a single value has no length
+    step = max(1, _CHUNK_BYTES // (8 * max(1, table.shape[1])))
+    for start in range(0, table.shape[0], step):
+        part = table[start : start + step]
+        part = part.toarray() if hasattr(part, "toarray") else part
+        if part.dtype.kind in "mM":
+            part = part.view(np.int64)
+        if part.dtype.kind in "biuf":
+            yield from (row.tobytes() for row in _doubles(part))
+        else:
+            yield from (b"".join(map(_encoded_cell, cells)) for cells in part.tolist())
+
+
+def _encoded_cell(cell: Any) -> bytes:
+    """One value as bytes: a number as in `_doubles`, anything else as its text."""
+    if isinstance(cell, _NUMBERS):
+        try:
+            number = float(cell) + 0.0
+            return struct.pack("<d", math.nan if math.isnan(number) else number)
+        except (OverflowError, TypeError, ValueError):  # a whole number beyond the doubles
+            cell = repr(cell)
+    text = str(cell).encode("utf-8", "surrogatepass")
+    return b"text" + len(text).to_bytes(8, "big") + text
+
+
+def _doubles(numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """Doubles in which equal numbers have equal bytes."""
+    values = numbers.astype("<f8") + 0.0  # -0.0 becomes 0.0
+    return np.where(np.isnan(values), np.nan, values)

@@ -1,7 +1,7 @@
-"""What a ledger writes down: budgets, events, balances, receipts, and the names of data sets.
+"""The entries of a ledger: budgets, events, balances, receipts, and the names of data sets.
 
 Everything that enters a ledger, from this process, from a database or from an imported file, is
-checked here: a negative ε would be money out of nowhere.
+checked here: a negative ε, for instance, would increase the budget.
 """
 
 import json
@@ -20,6 +20,7 @@ UNNAMED = "rows-unnamed"
 """The name of rows that nobody named and that were not at hand for a fingerprint."""
 
 Status = Literal["planned", "charged", "released"]
+Composition = Literal["basic", "tight"]
 _LOSS_KINDS = ("laplace", "gaussian", "pure")
 _CHARGED_FIELDS = (
     "dataset", "description", "unit", "epsilon", "delta", "mechanism", "unit_losses",
@@ -297,33 +298,10 @@ def _checked_loss(values: Sequence[Any]) -> Loss:
     )  # fmt: skip
 
 
-Composition = Literal["basic", "tight"]
-
-
-class _Group:
-    """Events of one data set, with what they cost when ε and δ are added up."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._costs: list[Spent] = []
-        self._total: Spent | None = None
-
-    def add(self, event: Event, cost: Spent) -> None:
-        self.events.append(event)
-        self._costs.append(cost)
-        self._total = None
-
-    @property
-    def total(self) -> Spent:
-        if self._total is None:
-            self._total = _added(self._costs)
-        return self._total
-
-
 class Account:
-    """Who has spent what, by the rows that were read.
+    """What every data set has spent.
 
-    Rows that nobody named may be anybody's: their events count against every data set.
+    The people in rows that nobody named are not known: their events count against every data set.
 
     Parameters
     ----------
@@ -335,8 +313,8 @@ class Account:
         self.budget, self.composition = budget, composition
         self.unit: Unit = "entry" if budget is None else budget.unit
         self._events: dict[int, Event] = {}
-        self._groups: dict[str, _Group] = {}
-        self._unnamed = _Group()
+        self._numbers: dict[str, list[int]] = {UNNAMED: []}  # events of each data set
+        self._totals: dict[str, Spent] = {}
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -346,14 +324,7 @@ class Account:
     @property
     def datasets(self) -> tuple[str, ...]:
         """Names that users gave."""
-        return tuple(self._groups)
-
-    def __len__(self) -> int:
-        return len(self._events)
-
-    def count(self, dataset: str) -> int:
-        """Number of charges under a name; all unnamed ones together for an unnamed data set."""
-        return len(self._group(dataset).events)
+        return tuple(name for name in self._numbers if name != UNNAMED)
 
     def status(self, number: int) -> Status | None:
         """Tell whether a charge was released; None for what is no charge."""
@@ -362,9 +333,10 @@ class Account:
 
     def charge(self, event: Event) -> None:
         """Enter a charge."""
-        group = self._groups.setdefault(event.dataset, _Group()) if event.is_named else None
-        (group or self._unnamed).add(event, event.cost(self.unit))
+        name = event.dataset if event.is_named else UNNAMED
+        self._numbers.setdefault(name, []).append(event.number)
         self._events[event.number] = event
+        self._totals.pop(name, None)
 
     def release(self, number: int) -> None:
         """Enter that a charge was released."""
@@ -372,23 +344,16 @@ class Account:
             raise ValueError("a release without its charge")
         self._events[number] = replace(self._events[number], status="released")
 
-    def spent_on(self, dataset: str) -> Spent:
-        """Give what a data set has spent, together with everything that was released unnamed."""
-        if is_unnamed(dataset):
-            return self.spent()
-        return self._composed(self._group(dataset))
+    def spent_on(self, dataset: str, extra: Event | None = None) -> Spent:
+        """Give what a data set has spent, together with everything that was released unnamed.
 
-    def spent(self, extra: Event | None = None) -> Spent:
-        """Give what the most spent data set has spent; ``extra`` counts against all of them."""
-        groups = list(self._groups.values()) or [_Group()]
-        each = [self._composed(group, extra) for group in groups]
+        For rows without a name that is what the most spent data set has spent. ``extra`` is one
+        more charge of the same rows.
+        """
+        if not is_unnamed(dataset):
+            return self._composed(dataset, extra)
+        each = [self._composed(name, extra) for name in self.datasets or (UNNAMED,)]
         return Spent(max(one.epsilon for one in each), max(one.delta for one in each))
-
-    def after(self, event: Event) -> Spent:
-        """Give what the worst data set would have spent after one more charge."""
-        if event.is_named:
-            return self._composed(self._group(event.dataset), event)
-        return self.spent(event)
 
     def remaining(self, spent: Spent) -> Balance:
         """Give what is left of the budget (infinite without one)."""
@@ -399,37 +364,34 @@ class Account:
 
     def summary(self, dataset: str) -> str:
         """Say in one line what a data set has spent; a fingerprint is not shown."""
-        count, unnamed = self.count(dataset), self.count(UNNAMED)
-        times = "1 release" if count == 1 else f"{count} releases"
+        unnamed = len(self._numbers[UNNAMED])
         if is_unnamed(dataset):
-            text = f"rows without a name, counted against every data set: {times}"
+            text = "rows without a name, counted against every data set: " + _releases(unnamed)
         else:
-            text = f"data set {dataset!r}: {times}"
+            text = f"data set {dataset!r}: " + _releases(len(self._numbers.get(dataset, ())))
             text += f" (and {unnamed} of rows without a name)" if unnamed else ""
         text += f", {Balance(*self.spent_on(dataset), self.unit)} in total"
         return text if self.budget is None else f"{text}, of {budget_text(self.budget)}"
 
     def __str__(self) -> str:
-        spent = self.spent()
+        spent = self.spent_on(UNNAMED)
         head = f"Ledger ({self.composition} composition): spent {Balance(*spent, self.unit)}"
         if self.budget is not None:
             head += f", remaining {self.remaining(spent)}"
         return "\n".join([head, *(f"  {_line(event)}" for event in self.events)])
 
-    def _group(self, dataset: str) -> _Group:
-        if is_unnamed(dataset):
-            return self._unnamed
-        return self._groups.get(dataset) or _Group()
-
-    def _composed(self, group: _Group, extra: Event | None = None) -> Spent:
-        """Compose the events of a group, the unnamed ones and ``extra``, in the account's unit."""
-        totals = [group.total, self._unnamed.total]
+    def _composed(self, dataset: str, extra: Event | None) -> Spent:
+        """Compose the events of a data set, the unnamed ones and ``extra``."""
+        names = dict.fromkeys((dataset, UNNAMED))
+        totals = [self._total(name) for name in names]
         if extra is not None:
             totals.append(extra.cost(self.unit))
         basic = _added(totals)
         if self.composition == "basic" or self.budget is None:
             return basic
-        losses = self._losses(group, extra)
+        events = [event for name in names for event in self._of(name)]
+        events += [] if extra is None else [extra]
+        losses = [loss for event in events for loss in event.losses(self.unit)]
         if not losses:
             return basic
         delta = max(self.budget.delta, failure(losses))
@@ -437,14 +399,23 @@ class Account:
         fits = basic.delta <= self.budget.delta and basic.epsilon <= tight
         return basic if fits else Spent(tight, delta)
 
-    def _losses(self, group: _Group, extra: Event | None) -> list[Loss]:
-        events = [*group.events, *self._unnamed.events, *([] if extra is None else [extra])]
-        return [loss for event in events for loss in event.losses(self.unit)]
+    def _total(self, name: str) -> Spent:
+        """What the events of a data set cost when ε and δ are added up."""
+        if name not in self._totals:
+            self._totals[name] = _added([event.cost(self.unit) for event in self._of(name)])
+        return self._totals[name]
+
+    def _of(self, name: str) -> list[Event]:
+        return [self._events[number] for number in self._numbers.get(name, ())]
 
 
 def _added(costs: list[Spent]) -> Spent:
     epsilon = math.fsum(cost.epsilon for cost in costs)
     return Spent(epsilon, min(1.0, math.fsum(cost.delta for cost in costs)))
+
+
+def _releases(count: int) -> str:
+    return "1 release" if count == 1 else f"{count} releases"
 
 
 def budget_text(budget: Budget | None) -> str:

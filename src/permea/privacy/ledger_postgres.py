@@ -4,6 +4,7 @@ The tables ``permea.ledgers`` and ``permea.events`` hold any number of ledgers b
 that charges one holds the lock of its row in ``permea.ledgers`` until the charge is committed.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from permea.privacy.ledger_events import LedgerError
-from permea.privacy.ledger_store import BUSY_SECONDS, Header, Row, Store
+from permea.privacy.ledger_store import BUSY_SECONDS, LOCK, DatabaseStore, Header, Row
 
 if TYPE_CHECKING:
     import psycopg
@@ -49,7 +50,11 @@ CREATE TRIGGER no_end BEFORE DELETE OR TRUNCATE ON permea.ledgers
 """
 
 
-class PostgresStore(Store):
+_WRITE = f"SET LOCAL lock_timeout = '{BUSY_SECONDS:g}s'; SET LOCAL synchronous_commit = on"
+_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one state for all queries
+
+
+class PostgresStore(DatabaseStore):
     """One ledger of a PostgreSQL database.
 
     Parameters
@@ -59,52 +64,64 @@ class PostgresStore(Store):
         among them chooses the ledger, ``"default"`` otherwise.
     """
 
+    ledgers, events = "permea.ledgers", "permea.events"
+    own_ledger, own_events = "name = ?", "ledger = ?"
+
     def __init__(self, url: str) -> None:
-        super().__init__()
         self.address = url
         self._driver = _driver()
         self._url, self.name, self.place, self._secrets = _split(url)
+        self.row_key = (self.name,)
+        self.not_found = (
+            f"There is no ledger {self.place}. Create one with `permea ledger create`, or name the "
+            "right one."
+        )
         self._connection: psycopg.Connection[Any] | None = None
+        self._process = os.getpid()
         self._left_behind: list[Any] = []
-
-    def after_fork(self) -> None:
-        """Leave the connection to the process that opened it."""
-        self._left_behind.append(self._connection)  # closing it here would close it there
-        self._connection = None
-
-    def exists(self) -> bool:
-        """Tell whether there is a ledger of this name."""
-        with self.lock, self._explained():
-            return _has_ledger(self._connected(), self.name)
 
     def create(self, header: Header, rows: Sequence[Row] = ()) -> bool:
         """Begin a ledger, and the tables for all of them, if there is none."""
-        with self.lock, self._explained():
-            connection = self._connected()
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
-                if not _has_tables(connection):
-                    connection.execute(_TABLES)
-                if _has_ledger(connection, self.name):
+        with LOCK, self._explained():
+            with self._connected().transaction():
+                if self._has_ledger():
                     return False
-                connection.execute(
-                    "INSERT INTO permea.ledgers VALUES (%s, %s, %s, %s, %s)", (self.name, *header)
-                )
-                _insert(connection, self.name, rows)
-        return True
+            with self._connected().transaction():
+                self.execute("SELECT pg_advisory_xact_lock(?)", (_CREATION_LOCK,))
+                if self._has_ledger():  # another process was faster
+                    return False
+                if not self._has_tables():
+                    self.execute(_TABLES)
+                self.fill(header, rows)
+                return True
+
+    def _has_tables(self) -> bool:
+        found = self.execute("SELECT to_regclass('permea.events') IS NOT NULL").fetchone()
+        return bool(found[0])
+
+    def _has_ledger(self) -> bool:
+        question = "SELECT 1 FROM permea.ledgers WHERE name = ?"
+        return self._has_tables() and bool(self.execute(question, (self.name,)).fetchone())
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator["_PostgresSession"]:
+    def transaction(self, *, write: bool) -> Iterator[None]:
         """Read one state of the ledger, or lock it, check and charge."""
-        with self.lock, self._explained():
-            connection = self._connected()
-            with connection.transaction():
-                connection.execute(_WRITE if write else _READ)
-                header = _header(connection, self.name, write)
-                yield _PostgresSession(connection, self.name, header, self.place)
+        with LOCK, self._explained(), self._connected().transaction():
+            self.execute(_WRITE if write else _READ)
+            if write:  # wait for the row of this ledger, and keep it
+                self.execute("SELECT 1 FROM permea.ledgers WHERE name = ? FOR UPDATE", self.row_key)
+            yield
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Run a statement and give its cursor."""
+        assert self._connection is not None
+        return self._connection.execute(statement.replace("?", "%s"), values or None)
 
     def _connected(self) -> "psycopg.Connection[Any]":
         """Give this process's connection; a broken one is replaced."""
+        if self._process != os.getpid():  # after a fork; closing it here would close it there
+            self._left_behind.append(self._connection)
+            self._connection, self._process = None, os.getpid()
         if self._connection is not None and not self._connection.closed:
             try:
                 self._connection.execute("SELECT 1")
@@ -125,85 +142,21 @@ class PostgresStore(Store):
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except (self._driver.errors.UndefinedTable, self._driver.errors.InvalidSchemaName):
+            raise LedgerError(self.not_found) from None
         except self._driver.errors.LockNotAvailable:
             raise LedgerError(
                 f"The ledger {self.place} was in use by another process for more than "
                 f"{BUSY_SECONDS:g} seconds. Nothing was charged; try again."
             ) from None
         except self._driver.Error as error:
-            reason = _without(" ".join(str(error).split()), self._secrets)
+            reason = " ".join(str(error).split())
+            for secret in self._secrets:
+                reason = reason.replace(secret, "***")
             raise LedgerError(
                 f"The ledger {self.place} cannot be used: {reason}. If the connection was lost "
                 "during a charge, the charge may stand; nothing was released for it."
             ) from None
-
-
-_WRITE = f"SET LOCAL lock_timeout = '{BUSY_SECONDS:g}s'; SET LOCAL synchronous_commit = on"
-_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one state for all queries
-
-
-class _PostgresSession:
-    def __init__(
-        self, connection: "psycopg.Connection[Any]", name: str, header: Header | None, place: str
-    ) -> None:
-        self._connection, self._name = connection, name
-        self._header, self._place = header, place
-
-    def header(self) -> Header:
-        if self._header is None:
-            raise LedgerError(
-                f"There is no ledger {self._place}. Create one with `permea ledger create`, or "
-                "name the right one."
-            )
-        return self._header
-
-    def rows(self, after: int) -> Sequence[Row]:
-        only = "AND number > %s" if after else "AND %s = 0"  # from the start: all there are
-        found = self._connection.execute(
-            "SELECT number, time, kind, body, previous, hash FROM permea.events "
-            f"WHERE ledger = %s {only} ORDER BY number",
-            (self._name, after),
-        )
-        return [Row(*values) for values in found]
-
-    def append(self, rows: Sequence[Row]) -> None:
-        _insert(self._connection, self._name, rows)
-        self._connection.execute(
-            "UPDATE permea.ledgers SET number = %s, hash = %s WHERE name = %s",
-            (rows[-1].number, rows[-1].hash, self._name),
-        )
-
-
-def _header(connection: "psycopg.Connection[Any]", name: str, write: bool) -> Header | None:
-    """Read a ledger's header; to write, wait for its row and keep it."""
-    if not _has_tables(connection):
-        return None
-    found = connection.execute(
-        "SELECT genesis, key, number, hash FROM permea.ledgers WHERE name = %s"
-        + (" FOR UPDATE" if write else ""),
-        (name,),
-    ).fetchone()
-    return None if found is None else Header(found[0], bytes(found[1]), found[2], found[3])
-
-
-def _insert(connection: "psycopg.Connection[Any]", name: str, rows: Sequence[Row]) -> None:
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO permea.events VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            [(name, *row) for row in rows],
-        )
-
-
-def _has_tables(connection: "psycopg.Connection[Any]") -> bool:
-    found = connection.execute("SELECT to_regclass('permea.events') IS NOT NULL").fetchone()
-    return bool(found and found[0])
-
-
-def _has_ledger(connection: "psycopg.Connection[Any]", name: str) -> bool:
-    if not _has_tables(connection):
-        return False
-    question = "SELECT 1 FROM permea.ledgers WHERE name = %s"
-    return connection.execute(question, (name,)).fetchone() is not None
 
 
 def _driver() -> Any:
@@ -246,10 +199,3 @@ def _split(url: str) -> tuple[str, str, str, tuple[str, ...]]:
         + ("?" + urlencode(seen, safe="*/") if seen else ""),
         tuple(sorted(hidden - {""}, key=len, reverse=True)),
     )
-
-
-def _without(text: str, secrets: tuple[str, ...]) -> str:
-    """Hide passwords in a message of the driver."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text

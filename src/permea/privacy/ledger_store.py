@@ -1,9 +1,9 @@
-"""The chain of a ledger's rows.
+"""Where a ledger is kept: the chain of its rows, in memory or in a database.
 
 A ledger begins with its genesis: a text that holds its id, budget, composition, time of creation
-and the digest of its key. Every row after it carries the hash of the row before. Whoever reads the
-rows follows the chain from the genesis and thereby finds any row that was altered, deleted,
-reordered or added by other means than the ledger's own.
+and the digest of its key. Every row after it carries the hash of the row before. Reading the rows
+follows the chain from the genesis and thereby finds any row that was altered, deleted, reordered or
+added by other means than the ledger's own.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ import secrets
 import sqlite3
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from permea._files import sync_folder
 from permea.privacy.ledger_events import (
     UNNAMED,
     Account,
@@ -37,7 +37,6 @@ from permea.privacy.ledger_events import (
 )
 
 FORMAT = "permea ledger 2"
-Kind = Literal["charge", "released"]
 
 
 class Row(NamedTuple):
@@ -52,7 +51,7 @@ class Row(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What stands above the rows: the genesis, the key, and number and hash of the last row."""
+    """The genesis, the key, and number and hash of the last row."""
 
     genesis: str
     key: bytes
@@ -67,7 +66,7 @@ def new_header(budget: Budget | None, composition: Composition) -> Header:
         {
             "format": FORMAT,
             "ledger": secrets.token_hex(16),
-            "created": now(),
+            "created": _now(),
             "budget": None if budget is None else asdict(budget),
             "composition": composition,
             "key": hashlib.sha256(key).hexdigest(),
@@ -77,8 +76,7 @@ def new_header(budget: Budget | None, composition: Composition) -> Header:
     return Header(genesis, key, 0, _genesis_hash(genesis))
 
 
-def now() -> str:
-    """Tell the time in UTC."""
+def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -93,7 +91,7 @@ def _genesis_hash(genesis: str) -> str:
 
 
 class Chain:
-    """A ledger as far as it was read and found whole.
+    """A ledger as far as it was read and checked.
 
     Parameters
     ----------
@@ -183,98 +181,58 @@ class Chain:
         else:
             raise ValueError("neither a charge nor a release")
 
-    def next_row(self, kind: Kind, body: str, time: str | None = None) -> Row:
-        """Give the row that comes next."""
-        row = Row(self.number + 1, time or now(), kind, body, self.hashes[-1], "")
-        return row._replace(hash=row_hash(self.id, row))
-
-    def charge_row(self, event: Event, time: str | None = None) -> Row:
-        """Give the row that charges an event."""
-        return self.next_row("charge", event_to_json(event), time)
+    def charge_row(self, event: Event) -> Row:
+        """Give the next row, which charges an event."""
+        return self._next_row("charge", event_to_json(event))
 
     def release_row(self, number: int) -> Row:
-        """Give the row that marks the charge ``number`` as released."""
-        return self.next_row("released", json.dumps({"charge": number}))
+        """Give the next row, which marks the charge ``number`` as released."""
+        return self._next_row("released", json.dumps({"charge": number}))
+
+    def _next_row(self, kind: str, body: str) -> Row:
+        row = Row(self.number + 1, _now(), kind, body, self.hashes[-1], "")
+        return row._replace(hash=row_hash(self.id, row))
 
 
 BUSY_SECONDS = 120.0  # how long a process waits for its turn
 _PAUSE_SECONDS = 0.005
+LOCK = threading.RLock()  # one transaction at a time in a process
 
-
-class Session(Protocol):
-    """What can be done inside a transaction."""
-
-    def header(self) -> Header:
-        """Read what stands above the rows."""
-
-    def rows(self, after: int) -> Sequence[Row]:
-        """Read the rows after a number, in their order."""
-
-    def append(self, rows: Sequence[Row]) -> None:
-        """Add rows behind the last one."""
+if hasattr(os, "register_at_fork"):  # no fork during a transaction: SQLite does not survive it
+    os.register_at_fork(
+        before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release
+    )
 
 
 class Store(ABC):
-    """A place for one ledger, safe for threads and forks of this process."""
+    """A place for one ledger, safe for threads and forks of this process.
+
+    ``place`` says where it is, without a password; ``address`` is what another process needs.
+    ``header``, ``rows`` and ``append`` are used inside a transaction.
+    """
 
     place: str
-    """Where it is, for people: without a password."""
     address: str
-    """Where it is, for another process."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        with _REGISTRY:
-            _STORES.add(self)
 
     @abstractmethod
     def create(self, header: Header, rows: Sequence[Row] = ()) -> bool:
         """Begin a ledger with these rows if there is none; tell whether there was none."""
 
     @abstractmethod
-    def exists(self) -> bool:
-        """Tell whether there is a ledger."""
-
-    @abstractmethod
-    def transaction(self, *, write: bool) -> AbstractContextManager[Session]:
+    def transaction(self, *, write: bool) -> AbstractContextManager[None]:
         """Do all of what is done inside, or nothing of it when an exception leaves."""
 
-    def after_fork(self) -> None:  # noqa: B027  # nothing to forget, unless a store says so
-        """Forget, in a new process, what belongs to the old one."""
+    @abstractmethod
+    def header(self) -> Header:
+        """Read the header."""
 
+    @abstractmethod
+    def rows(self, after: int) -> Sequence[Row]:
+        """Read the rows after a number, in their order."""
 
-_STORES: "weakref.WeakSet[Store]" = weakref.WeakSet()
-_REGISTRY = threading.RLock()
-_held: list[Store] = []
-
-
-def _before_fork() -> None:
-    """Let no process be forked in the middle of a transaction: SQLite does not survive it."""
-    _REGISTRY.acquire()
-    _held[:] = list(_STORES)
-    for store in _held:
-        store.lock.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    for store in _held:
-        store.lock.release()
-    _held.clear()
-    _REGISTRY.release()
-
-
-def _after_fork_in_child() -> None:
-    for store in _held:
-        store.after_fork()
-    _after_fork_in_parent()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
+    @abstractmethod
+    def append(self, rows: Sequence[Row]) -> None:
+        """Add rows behind the last one."""
 
 
 class MemoryStore(Store):
@@ -294,23 +252,16 @@ class MemoryStore(Store):
     def __init__(
         self, header: Header | None = None, rows: Sequence[Row] = (), *, is_copy: bool = False
     ) -> None:
-        super().__init__()
         self._header, self._rows = header, list(rows)
         self._owner = -1 if is_copy else os.getpid()
 
     def create(self, header: Header, rows: Sequence[Row] = ()) -> bool:
-        """Begin a ledger if there is none."""
-        if self._header is not None:
-            return False
+        """Begin a ledger."""
         self._header, self._rows = header, list(rows)
         return True
 
-    def exists(self) -> bool:
-        """Tell whether there is a ledger."""
-        return self._header is not None
-
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator["MemoryStore"]:
+    def transaction(self, *, write: bool) -> Iterator[None]:
         """Lock out the other threads."""
         if write and self._owner != os.getpid():
             raise RuntimeError(
@@ -318,11 +269,11 @@ class MemoryStore(Store):
                 "Keep the ledger in a file, e.g. Ledger('ledger.db'), which all processes share; "
                 "or fit in the process that owns the ledger (n_jobs=1, or a threading backend)."
             )
-        with self.lock:
-            yield self
+        with LOCK:
+            yield
 
     def header(self) -> Header:
-        """Read what stands above the rows."""
+        """Read the header."""
         assert self._header is not None
         return self._header
 
@@ -332,41 +283,76 @@ class MemoryStore(Store):
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add rows."""
-        assert self._header is not None
         self._rows.extend(rows)
-        self._header = self._header._replace(number=rows[-1].number, hash=rows[-1].hash)
+        self._header = self.header()._replace(number=rows[-1].number, hash=rows[-1].hash)
 
 
-_TABLES = """
-CREATE TABLE ledger (
-  id INTEGER PRIMARY KEY CHECK (id = 1),
-  genesis TEXT NOT NULL,
-  key BLOB NOT NULL,
-  number INTEGER NOT NULL,
-  hash TEXT NOT NULL
-);
-CREATE TABLE events (
-  number INTEGER PRIMARY KEY,
-  time TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  body TEXT NOT NULL,
-  previous TEXT NOT NULL,
-  hash TEXT NOT NULL
-);
-CREATE TRIGGER no_update BEFORE UPDATE ON events
-  BEGIN SELECT RAISE(ABORT, 'the events of a ledger are only ever added'); END;
-CREATE TRIGGER no_delete BEFORE DELETE ON events
-  BEGIN SELECT RAISE(ABORT, 'the events of a ledger are only ever added'); END;
-CREATE TRIGGER fixed_genesis BEFORE UPDATE OF id, genesis, key ON ledger
-  BEGIN SELECT RAISE(ABORT, 'what a ledger was created with is fixed'); END;
-CREATE TRIGGER no_end BEFORE DELETE ON ledger
-  BEGIN SELECT RAISE(ABORT, 'what a ledger was created with is fixed'); END;
-"""
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
-_SQLITE = threading.RLock()
+class DatabaseStore(Store):
+    """A ledger in a database: the statements are the same in all of them, with ? for values."""
+
+    ledgers: str  #: table of headers
+    events: str  #: table of rows
+    own_ledger: str  #: condition that chooses this ledger among the headers
+    own_events: str  #: condition that chooses the rows of this ledger
+    name: str | int  #: key of this ledger in the table of headers
+    row_key: tuple[str, ...]  #: values that stand before those of a row
+    not_found: str  #: message when there is no such ledger
+
+    @abstractmethod
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Run a statement in the present transaction and give its cursor."""
+
+    def header(self) -> Header:
+        """Read the header; `LedgerError` when there is none."""
+        columns = f"genesis, key, number, hash FROM {self.ledgers}"
+        found = self.execute(f"SELECT {columns} WHERE {self.own_ledger}", (self.name,)).fetchone()
+        if found is None:
+            raise LedgerError(self.not_found)
+        return Header(*found)
+
+    def rows(self, after: int) -> Sequence[Row]:
+        """Read the rows after a number; from the start also those with impossible numbers."""
+        newer = "number > ?" if after else "? = 0"
+        found = self.execute(
+            f"SELECT number, time, kind, body, previous, hash FROM {self.events} "
+            f"WHERE {self.own_events} AND {newer} ORDER BY number",
+            (*self.row_key, after),
+        )
+        return [Row(*values) for values in found]
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Add rows, and note the last one in the header."""
+        marks = ", ".join("?" * (len(self.row_key) + len(Row._fields)))
+        for row in rows:
+            values = (*self.row_key, *row)
+            self.execute(f"INSERT INTO {self.events} VALUES ({marks})", values)
+        last = (rows[-1].number, rows[-1].hash, self.name)
+        self.execute(
+            f"UPDATE {self.ledgers} SET number = ?, hash = ? WHERE {self.own_ledger}", last
+        )
+
+    def fill(self, header: Header, rows: Sequence[Row]) -> None:
+        """Write the header and the first rows of a new ledger."""
+        self.execute(f"INSERT INTO {self.ledgers} VALUES (?, ?, ?, ?, ?)", (self.name, *header))
+        if rows:
+            self.append(rows)
 
 
-class SQLiteStore(Store):
+_APPEND_ONLY = "SELECT RAISE(ABORT, 'the events of a ledger are only ever added')"
+_FIXED = "SELECT RAISE(ABORT, 'what a ledger was created with is fixed')"
+_TABLES = (
+    """CREATE TABLE ledger (id INTEGER PRIMARY KEY CHECK (id = 1), genesis TEXT NOT NULL,
+       key BLOB NOT NULL, number INTEGER NOT NULL, hash TEXT NOT NULL)""",
+    """CREATE TABLE events (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL,
+       body TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
+    f"CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN {_APPEND_ONLY}; END",
+    f"CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN {_APPEND_ONLY}; END",
+    f"CREATE TRIGGER fixed BEFORE UPDATE OF id, genesis, key ON ledger BEGIN {_FIXED}; END",
+    f"CREATE TRIGGER no_end BEFORE DELETE ON ledger BEGIN {_FIXED}; END",
+)
+
+
+class SQLiteStore(DatabaseStore):
     """One file on a local disk, shared by all processes of a machine.
 
     A connection lives for one transaction, and one transaction at a time runs in a process. SQLite
@@ -378,37 +364,36 @@ class SQLiteStore(Store):
     path : Path
     """
 
+    ledgers, events, own_ledger, own_events = "ledger", "events", "id = ?", "TRUE"
+    name, row_key = 1, ()
+
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.lock = _SQLITE
         self.path = path.absolute()
         self.place, self.address = str(path), str(self.path)
-
-    def exists(self) -> bool:
-        """Tell whether there is a ledger, or another database in its place."""
-        if not self.path.exists():
-            return False
-        with self._connected() as connection:  # a file without tables is about to become a ledger
-            return _has_tables(connection)
+        self.not_found = f"{self.place} is not a ledger: it is another database."
+        self._connection: sqlite3.Connection | None = None
 
     def create(self, header: Header, rows: Sequence[Row] = ()) -> bool:
         """Begin a ledger in a file that its owner alone can read, if there is none."""
-        with self.lock:
+        with LOCK:
+            if self.path.exists():
+                with self._connected():
+                    if self._has_tables():
+                        return False
             self._make_file()
-            return self._fill(header, rows)
+            with self._connected():
+                self.execute("PRAGMA journal_mode = WAL")
+                self.execute("BEGIN IMMEDIATE")
+                if self._has_tables():  # another process was faster
+                    return False
+                for statement in _TABLES:
+                    self.execute(statement)
+                self.fill(header, rows)
+                self.execute("COMMIT")
+            return True
 
-    def _fill(self, header: Header, rows: Sequence[Row]) -> bool:
-        with self._connected() as connection:
-            _patiently(connection, "PRAGMA journal_mode = WAL")
-            _patiently(connection, "BEGIN IMMEDIATE")
-            if _has_tables(connection):
-                return False
-            for statement in _statements(_TABLES):
-                connection.execute(statement)
-            connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, ?)", header)
-            connection.executemany(_INSERT, rows)
-            connection.execute("COMMIT")
-        return True
+    def _has_tables(self) -> bool:
+        return bool(self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
     def _make_file(self) -> None:
         try:
@@ -421,43 +406,50 @@ class SQLiteStore(Store):
                 "folder that exists and that you may write to."
             ) from None
         os.close(handle)
-        with contextlib.suppress(OSError):  # some file systems do not sync folders
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        sync_folder(self.path.parent)
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator["_SQLiteSession"]:
+    def transaction(self, *, write: bool) -> Iterator[None]:
         """Read, or check and charge, in one step."""
-        with self._connected() as connection:
-            _patiently(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
-            yield _SQLiteSession(connection, self.place)
-            connection.execute("COMMIT")
+        with self._connected():
+            self.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            yield
+            self.execute("COMMIT")
 
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        with self.lock:
-            connection = None
+    def _connected(self) -> Iterator[None]:
+        with LOCK:
             try:
-                connection = sqlite3.connect(
+                self._connection = sqlite3.connect(
                     f"file:{quote(str(self.path))}?mode=rw",
                     uri=True,
                     timeout=BUSY_SECONDS,
                     isolation_level=None,  # transactions are begun and ended by hand
                 )
-                connection.execute("PRAGMA synchronous = FULL")
-                yield connection
+                self.execute("PRAGMA synchronous = FULL")
+                yield
             except sqlite3.Error as error:
                 raise self._explained(error) from error
             finally:
-                if connection is not None:
-                    connection.close()  # takes back what was not committed
+                if self._connection is not None:
+                    self._connection.close()  # takes back what was not committed
+                    self._connection = None
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run a statement; wait for a lock also where SQLite itself would not."""
+        assert self._connection is not None
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return self._connection.execute(statement, values)
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     def _explained(self, error: sqlite3.Error) -> LedgerError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if _is_busy(error):
+        code = _code(error)
+        if code in _BUSY:
             return LedgerError(
                 f"The ledger {self.place} was in use by another process for more than "
                 f"{BUSY_SECONDS:g} seconds. Nothing was charged; try again."
@@ -467,6 +459,8 @@ class SQLiteStore(Store):
                 f"There is no ledger {self.place}. Create one with `permea ledger create`, or name "
                 "the right file."
             )
+        if "no such" in str(error):
+            return LedgerError(self.not_found)
         if code == sqlite3.SQLITE_NOTADB:
             return LedgerError(f"{self.place} is not a ledger{self._what_it_is()}")
         if code == sqlite3.SQLITE_CORRUPT or "decode" in str(error):
@@ -481,71 +475,18 @@ class SQLiteStore(Store):
         with contextlib.suppress(OSError), self.path.open("rb") as file:
             if file.read(64).lstrip()[:1] == b"{":
                 return (
-                    " of this version: it is JSON, as permea 0.1 kept its ledgers. Bring it into a "
-                    f"database once, `permea ledger import {self.place} ledger.db`, and use "
+                    " of this version: it is JSON, as permea 0.1 kept its ledgers. Import it once "
+                    f"into a database, `permea ledger import {self.place} ledger.db`, and use "
                     "ledger.db from then on."
                 )
         return ": it is no SQLite database."
 
 
-class _SQLiteSession:
-    def __init__(self, connection: sqlite3.Connection, place: str) -> None:
-        self._connection, self._place = connection, place
-
-    def header(self) -> Header:
-        try:
-            question = "SELECT genesis, key, number, hash FROM ledger"
-            found = _patiently(self._connection, question).fetchall()
-        except sqlite3.OperationalError as error:
-            if "no such" not in str(error):
-                raise
-            found = []
-        if len(found) != 1:
-            raise LedgerError(f"{self._place} is not a ledger: it is another database.")
-        return Header(*found[0])
-
-    def rows(self, after: int) -> Sequence[Row]:
-        only = "WHERE number > ?" if after else "WHERE ? = 0"  # from the start: all there are
-        question = f"SELECT number, time, kind, body, previous, hash FROM events {only}"
-        found = self._connection.execute(f"{question} ORDER BY number", (after,))
-        return [Row(*values) for values in found]
-
-    def append(self, rows: Sequence[Row]) -> None:
-        self._connection.executemany(_INSERT, rows)
-        last = (rows[-1].number, rows[-1].hash)
-        self._connection.execute("UPDATE ledger SET number = ?, hash = ?", last)
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    question = "SELECT count(*) FROM sqlite_master"
-    return bool(_patiently(connection, question).fetchone()[0])
-
-
-def _patiently(connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
-    """Run a statement that takes a lock; wait also where SQLite itself would not."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            return connection.execute(statement)
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Split a script into statements, which a transaction takes one by one."""
-    statement = ""
-    for line in script.strip().splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def store_for(where: str | os.PathLike[str] | None) -> Store:
@@ -592,22 +533,22 @@ _WRITTEN_BY_LEDGER = ("number", "time", "status")
 
 def export(chain: Chain) -> dict[str, Any]:
     """Give plain values without the key and without fingerprints."""
-    budget = chain.account.budget
+    account = chain.account
     return {
         "schema": SCHEMA,
         "ledger": chain.id,
         "created": chain.created,
         "number": chain.number,
         "hash": chain.hashes[-1],
-        "budget": None if budget is None else asdict(budget),
-        "composition": chain.account.composition,
-        "events": [_exported(event) for event in chain.account.events],
+        "budget": None if account.budget is None else asdict(account.budget),
+        "composition": account.composition,
+        "events": [
+            {name: getattr(event, name) for name in _WRITTEN_BY_LEDGER}
+            | event.to_dict()
+            | {"dataset": event.dataset if event.is_named else None}
+            for event in account.events
+        ],
     }
-
-
-def _exported(event: Event) -> dict[str, Any]:
-    written = {name: getattr(event, name) for name in _WRITTEN_BY_LEDGER}
-    return {**written, **event.to_dict(), "dataset": event.dataset if event.is_named else None}
 
 
 def imported(values: Mapping[str, Any]) -> tuple[Header, list[Row]]:
@@ -632,31 +573,24 @@ def imported(values: Mapping[str, Any]) -> tuple[Header, list[Row]]:
             event, is_released = _event_of(plain, schema)
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"Event {position} cannot be imported: {error}") from None
-        rows += _entered(chain, event, is_released)
+        rows.append(chain.charge_row(event))
+        chain.take(rows[-1])
+        if is_released:
+            rows.append(chain.release_row(chain.number))
+            chain.take(rows[-1])
     return header._replace(number=chain.number, hash=chain.hashes[-1]), rows
 
 
 def _event_of(plain: Any, schema: int) -> tuple[Event, bool]:
+    """The event, and whether it was released."""
     if not isinstance(plain, Mapping):
         raise ValueError("an event is a set of named values.")
     values = dict(plain)
     is_released = True  # version 0.1 wrote its file after the release
     if schema == SCHEMA:
         is_released = values["status"] == "released"
-        for name in _WRITTEN_BY_LEDGER:
-            values.pop(name, None)
-        if values.get("dataset", "") is None:
-            values["dataset"] = UNNAMED
-    elif values.get("dataset") in _DEFAULT_NAMES_OF_0_1:
+        values = {name: value for name, value in values.items() if name not in _WRITTEN_BY_LEDGER}
+    default = (None,) if schema == SCHEMA else _DEFAULT_NAMES_OF_0_1
+    if values.get("dataset", "") in default:
         values["dataset"] = UNNAMED
     return event_from_dict(values), is_released
-
-
-def _entered(chain: Chain, event: Event, is_released: bool) -> list[Row]:
-    """Add the rows of an event to a chain."""
-    rows = [chain.charge_row(event)]
-    chain.take(rows[0])
-    if is_released:
-        rows.append(chain.release_row(rows[0].number))
-        chain.take(rows[1])
-    return rows
