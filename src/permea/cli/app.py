@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer import Option
 
 from permea._text import safe_text
 from permea._version import __version__
@@ -34,15 +35,15 @@ GROUPS = {  # help of the first word of commands such as "keys create"
 _UsageError: Any = typer.BadParameter.__base__
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print data and errors only.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+JsonOption = Annotated[bool, Option("--json", help="Print the result as JSON.")]
+QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print data and errors only.")]
+DebugOption = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
 COMMON = {"json": JsonOption, "quiet": QuietOption, "debug": DebugOption}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its name, what it does, and examples.
+    """One command: its name, what it does, and where the help lists it.
 
     The function takes a `Console` first. A parameter that is annotated with a dataclass stands for
     a group of options, one for each field (see `permea.cli.options`).
@@ -51,15 +52,12 @@ class Command:
     name: str
     function: Callable[..., None]
     panel: str
-    examples: tuple[str, ...]
 
     @property
     def help(self) -> str:
-        """The docstring's text and the examples."""
-        paragraphs = inspect.cleandoc(self.function.__doc__ or "").split("\n\n")
-        text = "\n\n".join(" ".join(one.split()) for one in paragraphs)
-        lines = "\n".join(f"  {example}" for example in self.examples)
-        return f"{text}\n\n\b\nExample:\n{lines}"
+        """The docstring; its last paragraph, the examples, keeps its lines."""
+        *text, examples = inspect.getdoc(self.function).split("\n\n")  # type: ignore[union-attr]
+        return "\n\n".join([*(" ".join(one.split()) for one in text), f"\b\n{examples}"])
 
     @property
     def groups(self) -> dict[str, Any]:
@@ -96,11 +94,12 @@ def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def command(
-    name: str, *, panel: str, examples: Sequence[str]
-) -> Callable[[Callable[..., None]], Command]:
-    """Make a function with a `Console` as first argument a command of the application."""
-    return lambda function: Command(name, function, panel, tuple(examples))
+def command(name: str, *, panel: str) -> Callable[[Callable[..., None]], Command]:
+    """Make a function with a `Console` as first argument a command of the application.
+
+    The last paragraph of its docstring begins with ``Example:`` and shows how it is used.
+    """
+    return lambda function: Command(name, function, panel)
 
 
 def all_commands() -> list[Command]:
@@ -133,8 +132,7 @@ def build() -> typer.Typer:
     @app.callback()
     def root(
         version: Annotated[
-            bool,
-            typer.Option("--version", callback=_show_version, is_eager=True, help="Show version."),
+            bool, Option("--version", callback=_show_version, is_eager=True, help="Show version.")
         ] = False,
     ) -> None:
         pass

@@ -28,17 +28,60 @@ class ExitCode(IntEnum):
 class CommandError(Exception):
     """A failure that the user can do something about.
 
+    Each kind of failure is a subclass with the exit code of the process.
+
     Parameters
     ----------
-    message : str
+    message : str or exception
         What was wrong, what was expected, what to do. Never a private value.
-    code : ExitCode
-        The kind of failure.
     """
 
-    def __init__(self, message: object, code: ExitCode) -> None:
+    code = ExitCode.UNEXPECTED
+
+    def __init__(self, message: object) -> None:
         super().__init__(one_line(message))
-        self.code = code
+
+
+class UsageError(CommandError):
+    """The command line itself is wrong."""
+
+    code = ExitCode.USAGE
+
+
+class InputError(CommandError):
+    """A data file cannot be used."""
+
+    code = ExitCode.INPUT
+
+
+class ModelError(CommandError):
+    """A model file cannot be used."""
+
+    code = ExitCode.MODEL
+
+
+class OutputError(CommandError):
+    """The result cannot be written."""
+
+    code = ExitCode.OUTPUT
+
+
+class RefusedError(CommandError):
+    """Refused for privacy."""
+
+    code = ExitCode.REFUSED
+
+
+class AuditError(CommandError):
+    """An audit or a signature failed."""
+
+    code = ExitCode.AUDIT
+
+
+class UnavailableError(CommandError):
+    """An optional part is not installed."""
+
+    code = ExitCode.UNAVAILABLE
 
 
 def one_line(message: object) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 import permea
-from permea.cli.console import CommandError, ExitCode
+from permea.cli.console import InputError, ModelError, UsageError
 from permea.cli.tables import is_device, listed, numeric_columns, output_errors
 from permea.compose import ReconstructionClassifier
 from permea.models.base import Reconstructor
@@ -57,17 +57,15 @@ def build_classifier(name: str, **values: Any) -> Any:
         return _built(families()[name], values)
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise CommandError(
+        raise UsageError(
             f"There is no model family {name!r}. Use one of {', '.join(families())}, or "
-            "package.module:Class for a family of your own.",
-            ExitCode.USAGE,
+            "package.module:Class for a family of your own."
         )
     kind = getattr(import_module(module), attribute, None)
     if not isinstance(kind, type) or not issubclass(kind, Reconstructor):
-        raise CommandError(
+        raise UsageError(
             f"--model {name} is not a model family: a class with fit, reconstruct and distance is "
-            "expected.",
-            ExitCode.USAGE,
+            "expected."
         )
     return _built(ReconstructionClassifier, {**values, "model": _built(kind, values)})
 
@@ -84,9 +82,7 @@ def import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise CommandError(
-            f"The module {name} cannot be imported: {error}.", ExitCode.USAGE
-        ) from error
+        raise UsageError(f"The module {name} cannot be imported: {error}.") from error
 
 
 def import_own_families() -> None:
@@ -113,9 +109,7 @@ def load_model(path: str, trusted: TrustedKeys | None = None) -> Any:
     """A fitted classifier from a file; anything else is refused."""
     model = load(path, trusted=trusted)
     if not hasattr(model, "predict") or not hasattr(model, "classes_"):
-        raise CommandError(
-            f"{path} holds a {type(model).__name__}, not a classifier.", ExitCode.MODEL
-        )
+        raise ModelError(f"{path} holds a {type(model).__name__}, not a classifier.")
     return model
 
 
@@ -125,17 +119,15 @@ def feature_columns(model: Any, frame: pd.DataFrame, what: str) -> list[str]:
     if names is None:
         found = numeric_columns(frame)
         if len(found) != model.n_features_in_:
-            raise CommandError(
+            raise InputError(
                 f"{what} has {len(found)} columns of numbers, the model needs "
-                f"{model.n_features_in_}.",
-                ExitCode.INPUT,
+                f"{model.n_features_in_}."
             )
         return found
     missing = [str(name) for name in names if name not in frame.columns]
     if missing:
-        raise CommandError(
+        raise InputError(
             f"{what} lacks {len(missing)} of the {len(names)} columns that the model was "
-            f"trained on: {listed(missing)}. Give a table with the same columns.",
-            ExitCode.INPUT,
+            f"trained on: {listed(missing)}. Give a table with the same columns."
         )
     return [str(name) for name in names]

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import typer
 from numpy.typing import NDArray
+from typer import Argument, Option
 
-from permea.cli.console import CommandError, ExitCode
+from permea.cli.console import InputError, UsageError
 from permea.cli.models import build_classifier, families, feature_columns
 from permea.cli.tables import labels, listed, numbers, read_file, read_table, require_columns
 from permea.privacy import Budget, Ledger, Privacy
@@ -23,29 +23,23 @@ from permea.privacy.ledger_events import clean_name
 from permea.privacy.noise import MECHANISMS
 from permea.privacy.signing import TRUSTED_KEYS_VARIABLE
 
-Data = Annotated[str, typer.Argument(help="Table: .csv, .parquet, or - for standard input.")]
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Model file that permea wrote.")]
-Label = Annotated[str, typer.Option("--label", "-l", help="Column of the classes.")]
-TableOutput = Annotated[
-    str, typer.Option("--output", "-o", help="Table to write; - is standard output.")
-]
-JsonOutput = Annotated[
-    str | None, typer.Option("--output", "-o", help="Write the findings as JSON.")
-]
-NewColumn = Annotated[str, typer.Option(help="Name of the new column.")]
-Jobs = Annotated[int, typer.Option("--jobs", help="Workers; -1 for all cores.")]
-Components = Annotated[int, typer.Option("--components", min=1, help="Subspace dimension n.")]
+Data = Annotated[str, Argument(help="Table: .csv, .parquet, or - for standard input.")]
+ModelFile = Annotated[str, Argument(metavar="MODEL", help="Model file that permea wrote.")]
+Label = Annotated[str, Option("--label", "-l", help="Column of the classes.")]
+TableOutput = Annotated[str, Option("--output", "-o", help="Table to write; - is standard output.")]
+JsonOutput = Annotated[str | None, Option("--output", "-o", help="Write the findings as JSON.")]
+NewColumn = Annotated[str, Option(help="Name of the new column.")]
+Jobs = Annotated[int, Option("--jobs", help="Workers; -1 for all cores.")]
+Components = Annotated[int, Option("--components", min=1, help="Subspace dimension n.")]
 Seed = Annotated[
-    int | None,
-    typer.Option("--seed", help="Repeatable noise: NOT private.", rich_help_panel="Privacy"),
+    int | None, Option("--seed", help="Repeatable noise: NOT private.", rich_help_panel="Privacy")
 ]
 Sign = Annotated[
-    Path | None,
-    typer.Option("--sign", metavar="KEY", help="Sign the certificate with this private key."),
+    Path | None, Option("--sign", metavar="KEY", help="Sign the certificate with this private key.")
 ]
 Trusted = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--trusted",
         metavar="FILE",
         envvar=TRUSTED_KEYS_VARIABLE,
@@ -63,7 +57,7 @@ class Unit(StrEnum):
 
 def _private(*names: str, **settings: Any) -> Any:
     """An option in the panel "Privacy" of the help."""
-    return typer.Option(*names, rich_help_panel="Privacy", **settings)
+    return Option(*names, rich_help_panel="Privacy", **settings)
 
 
 Domain = Annotated[
@@ -76,8 +70,7 @@ Domain = Annotated[
 DomainFile = Annotated[
     Path | None,
     _private(
-        "--domain-file",
-        help="Ranges per column: CSV with the columns column, low, high; or JSON.",
+        "--domain-file", help="Ranges per column: CSV with the columns column, low, high; or JSON."
     ),
 ]
 
@@ -89,19 +82,14 @@ class PrivacyOptions:
     epsilon: Annotated[
         float | None, _private("--epsilon", "-e", help="Bound on the privacy loss.")
     ] = None
-    delta: Annotated[float, _private("--delta", help="Probability of failure.")] = 0.0
-    unit: Annotated[
-        Unit, _private("--unit", help="What ε protects: one entry, or one record (row).")
-    ] = Unit.entry
+    delta: Annotated[float, _private(help="Probability of failure.")] = 0.0
+    unit: Annotated[Unit, _private(help="What ε protects: one entry, or one record (row).")] = (
+        Unit.entry
+    )
     domain: Domain = None
     domain_file: DomainFile = None
     mechanism: Annotated[
-        str,
-        _private(
-            "--mechanism",
-            metavar="NAME",
-            help=f"Distribution of the noise: {', '.join(MECHANISMS)}.",
-        ),
+        str, _private(metavar="NAME", help=f"Distribution of the noise: {', '.join(MECHANISMS)}.")
     ] = "optimal"
     clip: Annotated[
         bool, _private("--clip", help="Clip values outside the domain instead of refusing them.")
@@ -110,19 +98,17 @@ class PrivacyOptions:
     def check(self, *, alternative: str = "") -> None:
         """Refuse incomplete or impossible options before a file is read."""
         if self.epsilon is None:
-            raise CommandError(
+            raise UsageError(
                 "How private? Give --epsilon (e.g. 1), --delta, --unit and the public range of "
-                f"the features with --domain LOW HIGH{alternative}.",
-                ExitCode.USAGE,
+                f"the features with --domain LOW HIGH{alternative}."
             )
         if self.domain is not None and self.domain_file is not None:
-            raise CommandError("Give --domain or --domain-file, not both.", ExitCode.USAGE)
+            raise UsageError("Give --domain or --domain-file, not both.")
         if self.domain is None and self.domain_file is None:
-            raise CommandError(
+            raise UsageError(
                 "The public range of the features is missing: give --domain LOW HIGH, or "
                 "--domain-file with one range per column. Take it from what the features mean, "
-                "not from the data, whose minimum and maximum are private.",
-                ExitCode.USAGE,
+                "not from the data, whose minimum and maximum are private."
             )
         self._build(self.domain or (0.0, 1.0))
 
@@ -144,7 +130,7 @@ class PrivacyOptions:
         try:
             return Privacy(**declared)
         except (ValueError, TypeError) as error:
-            raise CommandError(error, ExitCode.USAGE) from error
+            raise UsageError(error) from error
 
     def bounded(self, X: NDArray[np.float64], privacy: Privacy) -> NDArray[np.float64]:
         """The rows inside the domain: ``--clip`` moves other values to its ends.
@@ -168,17 +154,16 @@ def read_domains(path: Path, columns: list[str]) -> tuple[NDArray[np.float64], N
     ends = frame.assign(column=frame["column"].astype(str)).set_index("column")
     missing = [name for name in columns if name not in ends.index]
     if missing:
-        raise CommandError(
+        raise InputError(
             f"{path} gives no range for the column{'s' * (len(missing) > 1)} {listed(missing)}. "
-            "Every feature needs one.",
-            ExitCode.INPUT,
+            "Every feature needs one."
         )
     try:
         chosen = ends.loc[columns, ["low", "high"]].to_numpy(dtype=np.float64)
     except (ValueError, TypeError):
-        raise CommandError(f"{path}: low and high must be numbers.", ExitCode.INPUT) from None
+        raise InputError(f"{path}: low and high must be numbers.") from None
     if len(chosen) != len(columns):
-        raise CommandError(f"{path} names a column twice.", ExitCode.INPUT)
+        raise InputError(f"{path} names a column twice.")
     return chosen[:, 0], chosen[:, 1]
 
 
@@ -188,7 +173,7 @@ def read_json_pairs(path: Path, form: str) -> dict[str, tuple[Any, Any]]:
         values = json.loads(read_file(path))
         return {str(name): (first, second) for name, (first, second) in values.items()}
     except (ValueError, TypeError, AttributeError):
-        raise CommandError(f"{path} has another form than {form}.", ExitCode.INPUT) from None
+        raise InputError(f"{path} has another form than {form}.") from None
 
 
 @dataclass(frozen=True)
@@ -198,24 +183,21 @@ class LedgerOptions:
     ledger: Annotated[
         str | None,
         _private(
-            "--ledger",
             help="Account of the privacy spent: a database file (created if it does not exist), or "
-            "postgresql://user@host/database.",
+            "postgresql://user@host/database."
         ),
     ] = None
     budget: Annotated[
         tuple[float, float] | None,
         _private(
-            "--budget",
-            help="Total ε and δ that a new ledger allows per unit; it cannot be changed later.",
+            help="Total ε and δ that a new ledger allows per unit; it cannot be changed later."
         ),
     ] = None
     dataset: Annotated[
         str | None,
         _private(
-            "--dataset",
             help="Name of the data set in the ledger. Different names mean different people; rows "
-            "without a name count against every data set.",
+            "without a name count against every data set."
         ),
     ] = None
 
@@ -224,14 +206,14 @@ class LedgerOptions:
         if self.ledger is None:
             for name, value in (("--budget", self.budget), ("--dataset", self.dataset)):
                 if value is not None:
-                    raise CommandError(f"{name} needs --ledger.", ExitCode.USAGE)
+                    raise UsageError(f"{name} needs --ledger.")
             return None
         limit = None if self.budget is None else make_budget(*self.budget, unit)
         try:
             if self.dataset is not None:
                 clean_name(self.dataset)
         except ValueError as error:
-            raise CommandError(error, ExitCode.USAGE) from error
+            raise UsageError(error) from error
         return Ledger(self.ledger, budget=limit)
 
 
@@ -240,7 +222,7 @@ def make_budget(epsilon: float, delta: float, unit: Unit) -> Budget:
     try:
         return Budget(epsilon=epsilon, delta=delta, unit=unit.value)
     except ValueError as error:
-        raise CommandError(error, ExitCode.USAGE) from error
+        raise UsageError(error) from error
 
 
 @dataclass(frozen=True)
@@ -248,11 +230,9 @@ class ColumnOptions:
     """Columns that are not features."""
 
     ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Column that is not a feature (repeat).")
+        list[str] | None, Option("--id", help="Column that is not a feature (repeat).")
     ] = None
-    drop: Annotated[list[str] | None, typer.Option("--drop", help="Column to ignore (repeat).")] = (
-        None
-    )
+    drop: Annotated[list[str] | None, Option(help="Column to ignore (repeat).")] = None
 
     def features(self, frame: pd.DataFrame, label: str | None, what: str) -> list[str]:
         """Names of the feature columns, after checking that the others exist."""
@@ -260,7 +240,7 @@ class ColumnOptions:
         require_columns(frame, others, what)
         names = [name for name in frame.columns if name not in others]
         if not names:
-            raise CommandError(f"{what} has no feature columns left.", ExitCode.INPUT)
+            raise InputError(f"{what} has no feature columns left.")
         return names
 
 
@@ -270,7 +250,7 @@ class ModelOptions:
 
     model: Annotated[
         str,
-        typer.Option(
+        Option(
             "--model",
             "--family",
             help=f"Model family: {', '.join(families())}; or package.module:Class, a family of "
@@ -278,7 +258,7 @@ class ModelOptions:
         ),
     ] = "kahm"
     components: Components = 20
-    layers: Annotated[int, typer.Option("--layers", min=1, help="Depth L.")] = 5
+    layers: Annotated[int, Option(min=1, help="Depth L.")] = 5
     jobs: Jobs = -1
 
     def build(self, **more: Any) -> Any:
@@ -299,18 +279,16 @@ Rows = tuple[NDArray[np.float64], NDArray[np.generic]]
 class AttackTables:
     """Rows with which a model is attacked: all three options, or none of them."""
 
-    members: Annotated[str | None, typer.Option(help="Rows that trained the model.")] = None
-    outside: Annotated[str | None, typer.Option(help="Rows that did not train it.")] = None
-    label: Annotated[str | None, typer.Option("--label", "-l", help="Column of the classes.")] = (
-        None
-    )
+    members: Annotated[str | None, Option(help="Rows that trained the model.")] = None
+    outside: Annotated[str | None, Option(help="Rows that did not train it.")] = None
+    label: Annotated[str | None, Option("--label", "-l", help="Column of the classes.")] = None
 
     def check(self) -> tuple[str, ...]:
         """The two paths, or nothing when no option was given."""
         if self.members is None or self.outside is None or self.label is None:
             if self.members is self.outside is self.label:
                 return ()
-            raise CommandError("--members, --outside and --label belong together.", ExitCode.USAGE)
+            raise UsageError("--members, --outside and --label belong together.")
         return self.members, self.outside
 
     def read(self, classifier: Any) -> tuple[Rows, Rows]:
@@ -323,9 +301,8 @@ class AttackTables:
         y = labels(frame, str(self.label), path)
         X = numbers(frame, feature_columns(classifier, frame, path), path)
         if not np.isin(y.astype(str), np.asarray(classifier.classes_).astype(str)).any():
-            raise CommandError(
+            raise InputError(
                 f"{path}: none of the labels in {self.label!r} is a class of the model. Name the "
-                "column of the classes with --label.",
-                ExitCode.INPUT,
+                "column of the classes with --label."
             )
         return X, y

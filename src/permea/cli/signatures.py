@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from permea._text import safe_text
-from permea.cli.console import CommandError, Console, ExitCode, json_file
+from permea.cli.console import Console, InputError, json_file
 from permea.cli.tables import read_file
 from permea.privacy import Certificate
 from permea.privacy.signing import Signature, SigningKey, TrustedKeys, canonical
@@ -53,10 +53,9 @@ def _passphrase(path: Path) -> str:
     if given:
         return given
     if not sys.stdin.isatty():
-        raise CommandError(
+        raise InputError(
             f"The signing key {path} needs its passphrase; set {PASSPHRASE_VARIABLE}, or run the "
-            "command in a terminal.",
-            ExitCode.INPUT,
+            "command in a terminal."
         )
     return str(typer.prompt(f"Passphrase of {path}", hide_input=True, err=True))
 
@@ -142,7 +141,7 @@ def read_certificate(
     try:
         found = Certificate.from_json(text.decode("utf-8"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CommandError(f"{path} is not a certificate.", ExitCode.INPUT) from error
+        raise InputError(f"{path} is not a certificate.") from error
     if trusted is None or not Path(signature_path(table)).exists():
         return found
     signature = _read_signature(signature_path(table))
@@ -162,17 +161,17 @@ def _read_signature(path: str) -> Signature:
             raise ValueError
         return Signature.from_dict(values)
     except (ValueError, RecursionError) as error:
-        raise CommandError(f"{path} is not a signature of a table.", ExitCode.INPUT) from error
+        raise InputError(f"{path} is not a signature of a table.") from error
 
 
 def _small_file(path: str) -> bytes:
     if Path(path).is_file() and Path(path).stat().st_size > _LARGEST:
-        raise CommandError(f"{path} is too large.", ExitCode.INPUT)
+        raise InputError(f"{path} is too large.")
     return _regular_file(path)
 
 
 def _regular_file(path: str) -> bytes:
     """Content of a regular file; never waits for a pipe."""
     if not Path(path).is_file():
-        raise CommandError(f"{path} does not exist or is not a file.", ExitCode.INPUT)
+        raise InputError(f"{path} does not exist or is not a file.")
     return read_file(path)

@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 
 from permea._files import write_atomically, write_together
 from permea._text import safe_cell
-from permea.cli.console import CommandError, Console, ExitCode, one_line
+from permea.cli.console import (
+    CommandError,
+    Console,
+    InputError,
+    OutputError,
+    UnavailableError,
+    UsageError,
+    one_line,
+)
 from permea.privacy.release import UnreadableRowsError
 
 STREAM = "-"
@@ -50,38 +58,28 @@ def check_output(path: str, suffixes: tuple[str, ...], *, inputs: tuple[str, ...
     folder = target.absolute().parent
     if target.is_dir():
         example = f"{target / 'result'}{suffixes[0] if suffixes else ''}"
-        raise CommandError(
-            f"{path} is a folder. Name a file in it, e.g. -o {example}.", ExitCode.OUTPUT
-        )
+        raise OutputError(f"{path} is a folder. Name a file in it, e.g. -o {example}.")
     if suffixes and not is_device(path) and target.suffix.lower() not in suffixes:
         known = " or ".join(suffixes)
-        raise CommandError(
-            f"{path}: the ending of an output file says its format; use {known}.", ExitCode.USAGE
-        )
+        raise UsageError(f"{path}: the ending of an output file says its format; use {known}.")
     for source in inputs:
         exist = source != STREAM and target.exists() and Path(source).exists()
         if exist and os.path.samefile(source, target):
-            raise CommandError(
-                f"{path} is also the input and would be lost. Choose another name for -o.",
-                ExitCode.USAGE,
+            raise UsageError(
+                f"{path} is also the input and would be lost. Choose another name for -o."
             )
     if not folder.is_dir():
-        raise CommandError(
-            f"The folder {folder} does not exist. Create it, or write elsewhere with -o.",
-            ExitCode.OUTPUT,
+        raise OutputError(
+            f"The folder {folder} does not exist. Create it, or write elsewhere with -o."
         )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise CommandError(
-            f"You may not write to the folder {folder}. Write elsewhere with -o.", ExitCode.OUTPUT
-        )
+        raise OutputError(f"You may not write to the folder {folder}. Write elsewhere with -o.")
 
 
 def check_table_output(console: Console, path: str, *inputs: str | None) -> None:
     """The same for a table, which must not share standard output with JSON."""
     if console.as_json and path == STREAM:
-        raise CommandError(
-            "--json and the table would mix on standard output; give -o FILE.", ExitCode.USAGE
-        )
+        raise UsageError("--json and the table would mix on standard output; give -o FILE.")
     check_output(path, FORMATS, inputs=tuple(one for one in inputs if one is not None))
 
 
@@ -97,10 +95,9 @@ def output_errors(path: object) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or one_line(error)
-        raise CommandError(
+        raise OutputError(
             f"{path} could not be written: {reason}. Nothing was changed; free some space or write "
-            "elsewhere with -o.",
-            ExitCode.OUTPUT,
+            "elsewhere with -o."
         ) from error
 
 
@@ -161,10 +158,7 @@ def harmless(frame: pd.DataFrame) -> pd.DataFrame:
 def with_predictions(frame: pd.DataFrame, column: str, values: Any, what: str) -> pd.DataFrame:
     """The table with one more column."""
     if column in frame.columns:
-        raise CommandError(
-            f"{what} already has a column {column!r}; name the new one with --column.",
-            ExitCode.USAGE,
-        )
+        raise UsageError(f"{what} already has a column {column!r}; name the new one with --column.")
     return frame.assign(**{column: np.asarray(values)})
 
 
@@ -199,15 +193,13 @@ def _read_bytes(path: str) -> tuple[bytes, str, bool]:
     raw = sys.stdin.buffer.read() if path == STREAM else read_file(path)
     what = "Standard input" if path == STREAM else path
     if not raw.strip():
-        raise CommandError(f"{what} is empty. A header line and rows are needed.", ExitCode.INPUT)
+        raise InputError(f"{what} is empty. A header line and rows are needed.")
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet" or raw[:4] == _PARQUET_MAGIC:
         return raw, what, True
     if path == STREAM or suffix in ("", ".csv", ".txt") or Path(path).is_fifo():
         return raw, what, False
-    raise CommandError(
-        f"{what}: unknown file type {suffix!r}. Save it as CSV or Parquet.", ExitCode.INPUT
-    )
+    raise InputError(f"{what}: unknown file type {suffix!r}. Save it as CSV or Parquet.")
 
 
 def read_file(path: str | Path) -> bytes:
@@ -222,7 +214,7 @@ def read_file(path: str | Path) -> bytes:
         reason = "may not be read by you. Check its permissions"
     except OSError as error:
         reason = f"cannot be read: {error.strerror}. Check the disk and the path"
-    raise CommandError(f"{path} {reason}.", ExitCode.INPUT)
+    raise InputError(f"{path} {reason}.")
 
 
 def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
@@ -233,20 +225,17 @@ def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
             header = pd.read_csv(io.BytesIO(raw), header=None, nrows=1, dtype=str)
             frame = pd.read_csv(io.BytesIO(raw), index_col=False, low_memory=False)
     except UnicodeDecodeError:
-        raise CommandError(
-            f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet.", ExitCode.INPUT
+        raise InputError(
+            f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet."
         ) from None
     except (ValueError, pd.errors.ParserWarning):
-        raise CommandError(
+        raise InputError(
             f"{what} is not a readable CSV file. Every line needs as many values as the header has "
-            "names, separated by commas, and every opening quotation mark a closing one.",
-            ExitCode.INPUT,
+            "names, separated by commas, and every opening quotation mark a closing one."
         ) from None
     _check_unique(pd.Index(header.iloc[0].astype(str).str.strip()), what)
     if len(frame.columns) == 1 and ";" in str(frame.columns[0]):
-        raise CommandError(
-            f"{what}: the columns seem to be separated by ';'. Save it with commas.", ExitCode.INPUT
-        )
+        raise InputError(f"{what}: the columns seem to be separated by ';'. Save it with commas.")
     return frame
 
 
@@ -255,15 +244,13 @@ def _parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
     try:
         return pd.read_parquet(io.BytesIO(raw))
     except ImportError as error:
-        raise CommandError(
-            f'Parquet needs pyarrow: pip install "permea[cli]" ({error.name} is missing).',
-            ExitCode.UNAVAILABLE,
+        raise UnavailableError(
+            f'Parquet needs pyarrow: pip install "permea[cli]" ({error.name} is missing).'
         ) from None
     except (OSError, ValueError):  # pyarrow's errors derive from these
-        raise CommandError(
+        raise InputError(
             f"{what} is not a readable Parquet file: damaged, cut short or another format. "
-            "Get a fresh copy, or save it as CSV.",
-            ExitCode.INPUT,
+            "Get a fresh copy, or save it as CSV."
         ) from None
 
 
@@ -271,7 +258,7 @@ def _check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     """The table, if it has rows and unique column names."""
     frame.columns = pd.Index([str(name) for name in frame.columns])
     if len(frame) == 0:
-        raise CommandError(f"{what} has a header but no rows.", ExitCode.INPUT)
+        raise InputError(f"{what} has a header but no rows.")
     _check_unique(frame.columns, what)
     return frame
 
@@ -279,7 +266,7 @@ def _check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
 def _check_unique(names: pd.Index, what: str) -> None:
     if names.has_duplicates:
         twice = names[names.duplicated()][0]
-        raise CommandError(f"{what}: the column {twice!r} is there twice.", ExitCode.INPUT)
+        raise InputError(f"{what}: the column {twice!r} is there twice.")
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -289,9 +276,8 @@ def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
     """Refuse a table without these columns; the message says which ones it has."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        raise CommandError(
-            f"{what} has no column {listed(missing)}. It has: {listed(frame.columns.tolist())}.",
-            ExitCode.INPUT,
+        raise InputError(
+            f"{what} has no column {listed(missing)}. It has: {listed(frame.columns.tolist())}."
         )
 
 
@@ -304,10 +290,9 @@ def numbers(frame: pd.DataFrame, columns: list[str], what: str) -> NDArray[np.fl
     bad = ~np.isfinite(matrix)
     if bad.any():
         first = int(np.flatnonzero(bad.any(axis=0))[0])
-        raise CommandError(
+        raise InputError(
             f"{what}: column {columns[first]!r} has missing or infinite values. Fill them with a "
-            "constant that does not depend on the data, or remove the rows.",
-            ExitCode.INPUT,
+            "constant that does not depend on the data, or remove the rows."
         )
     return matrix
 
@@ -327,16 +312,12 @@ def _check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
     elif pd.api.types.is_datetime64_any_dtype(values):
         kind = "holds dates; convert them to numbers such as days since a public date"
     elif pd.to_numeric(values, errors="coerce").notna().any():
-        raise CommandError(
-            f"{what}: column {name!r} has text where a number is expected. Correct it, or "
-            f"{advice}.",
-            ExitCode.INPUT,
+        raise InputError(
+            f"{what}: column {name!r} has text where a number is expected. Correct it, or {advice}."
         )
     else:
         kind = "holds text (categories); noise on their codes would mean nothing"
-    raise CommandError(
-        f"{what}: column {name!r} {kind}. Encode it as 0/1 columns, {advice}.", ExitCode.INPUT
-    )
+    raise InputError(f"{what}: column {name!r} {kind}. Encode it as 0/1 columns, {advice}.")
 
 
 def labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[np.generic]:
@@ -344,10 +325,7 @@ def labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[np.generic]:
     require_columns(frame, [label], what)
     values = frame[label]
     if values.isna().any():
-        raise CommandError(
-            f"{what}: the label {label!r} is missing in some rows. Remove these rows.",
-            ExitCode.INPUT,
-        )
+        raise InputError(f"{what}: the label {label!r} is missing in some rows. Remove these rows.")
     array = values.to_numpy()
     if array.dtype.kind == "f":
         check_whole(array, label, what)
@@ -359,10 +337,9 @@ def labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[np.generic]:
 def check_whole(values: NDArray[np.float64], label: str, what: str) -> None:
     """Refuse fractions as class labels."""
     if np.any(values != np.floor(values)):
-        raise CommandError(
+        raise InputError(
             f"{what}: the label {label!r} holds fractions; classes are expected. Name the column "
-            "of classes with --label.",
-            ExitCode.INPUT,
+            "of classes with --label."
         )
 
 
@@ -465,11 +442,10 @@ def one_message_about(path: str) -> Iterator[None]:
         yield
     except UnreadableRowsError:
         what = "Standard input" if path == STREAM else path
-        raise CommandError(
+        raise InputError(
             f"{what}: some value or line cannot be used. Which, how many and why is private. "
             "Expected are numbers inside the declared domain in every feature column, a class in "
             "every row, and no missing values. Use --clip to move values to the ends of the "
             "domain, and --id or --drop for columns that are not features. What was charged to a "
-            "ledger stays charged.",
-            ExitCode.INPUT,
+            "ledger stays charged."
         ) from None

@@ -4,7 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from permea.audit import (
     KINDS,
@@ -17,7 +17,7 @@ from permea.audit import (
 )
 from permea.audit.report import guarantee_lines
 from permea.cli.app import CHECK, command
-from permea.cli.console import CommandError, Console, ExitCode, json_file
+from permea.cli.console import AuditError, Console, UsageError, json_file
 from permea.cli.models import load_model
 from permea.cli.options import AttackTables, JsonOutput, ModelFile, Trusted
 from permea.cli.signatures import certificate_status, trusted_keys
@@ -34,33 +34,24 @@ class Attacks(StrEnum):
     all = "all"
 
 
-@command(
-    "audit",
-    panel=CHECK,
-    examples=[
-        "permea audit model.permea",
-        "permea audit model.permea --members a.csv --outside b.csv --label y",
-    ],
-)
+@command("audit", panel=CHECK)
 def audit(
     console: Console,
     model: ModelFile,
     tables: AttackTables,
     attacks: Annotated[
-        Attacks, typer.Option(help="fast, or all with shadow models (minutes).")
+        Attacks, Option(help="fast, or all with shadow models (minutes).")
     ] = Attacks.fast,
-    shadows: Annotated[int, typer.Option(min=2, help="Shadow models of --attacks all.")] = 20,
+    shadows: Annotated[int, Option(min=2, help="Shadow models of --attacks all.")] = 20,
     releases: Annotated[
-        int,
-        typer.Option(min=0, help="Releases of the mechanism with and without a canary; 0: none."),
+        int, Option(min=0, help="Releases of the mechanism with and without a canary; 0: none.")
     ] = RELEASES,
     confidence: Annotated[
-        float, typer.Option(min=0.5, max=0.9999999, help="Of the bound on ε of the mechanism.")
+        float, Option(min=0.5, max=0.9999999, help="Of the bound on ε of the mechanism.")
     ] = CONFIDENCE,
     output: JsonOutput = None,
     max_auc: Annotated[
-        float | None,
-        typer.Option(help="Exit with code 7 when an attack provably reaches more."),
+        float | None, Option(help="Exit with code 7 when an attack provably reaches more.")
     ] = None,
     trusted: Trusted = None,
 ) -> None:
@@ -73,10 +64,14 @@ def audit(
 
     MODEL, the two tables and this report stay with the owner of the data: the results of the
     attacks are computed from the rows themselves.
+
+    Example:
+        permea audit model.permea
+        permea audit model.permea --members a.csv --outside b.csv --label y
     """
     paths = tables.check()
     if max_auc is not None and not paths:
-        raise CommandError("--max-auc needs --members, --outside and --label.", ExitCode.USAGE)
+        raise UsageError("--max-auc needs --members, --outside and --label.")
     if output is not None:
         check_output(output, (".json",), inputs=(model, *paths))
     classifier = load_model(model, trusted_keys(trusted))
@@ -142,13 +137,12 @@ def _text(
 def _fail_if_refuted(found: AttackReport, max_auc: float | None) -> None:
     """Fail when a claim is refuted or an attack reaches more than is allowed, beyond chance."""
     if any("REFUTES" in row["note"] for row in found.guarantees):
-        raise CommandError("The audit refutes the claimed ε.", ExitCode.AUDIT)
+        raise AuditError("The audit refutes the claimed ε.")
     if max_auc is None or not found.attacks:
         return
     best = found.strongest
     if best.applies and best.auc_interval[0] > max_auc:
-        raise CommandError(
+        raise AuditError(
             f"The attack {best.name} reaches an AUC of {best.auc:.3f} (at least "
-            f"{best.auc_interval[0]:.3f} with 95 % confidence), more than {max_auc:g}.",
-            ExitCode.AUDIT,
+            f"{best.auc_interval[0]:.3f} with 95 % confidence), more than {max_auc:g}."
         )

@@ -5,41 +5,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import typer
 from numpy.typing import NDArray
+from typer import Option
 
+from permea.cli import options, signatures, tables
 from permea.cli.app import LEARN, command
-from permea.cli.console import CommandError, Console, ExitCode
-from permea.cli.options import (
-    ColumnOptions,
-    Components,
-    Data,
-    LedgerOptions,
-    PrivacyOptions,
-    Seed,
-    Sign,
-)
-from permea.cli.signatures import (
-    certificate_path,
-    certified_result,
-    sign_table,
-    signature_path,
-    signing_key,
-)
+from permea.cli.console import Console, UsageError
 from permea.cli.table_model import from_unit, to_unit, unit_privacy
-from permea.cli.tables import (
-    STREAM,
-    PrivateTable,
-    check_output,
-    check_table_output,
-    is_device,
-    one_message_about,
-    read_private_table,
-    require_columns,
-    table_file,
-    write_results,
-    write_table,
-)
 from permea.fabricate.rows import fabricate as smooth
 from permea.privacy import Certificate
 from permea.privacy.release import UnreadableRowsError, charge_rows, read_after_charge
@@ -49,36 +21,29 @@ _BRANCH = 8000  # rows that are smoothed together: a kernel matrix of 512 MB in 
 _FEW = 3  # fewer rows of a class have no common geometry to be smoothed onto
 
 
-@command(
-    "fabricate",
-    panel=LEARN,
-    examples=["permea fabricate data.csv --label y --epsilon 8 --domain 0 1 -o private.csv"],
-)
+@command("fabricate", panel=LEARN)
 def fabricate(
     console: Console,
-    data: Data,
-    output: Annotated[str, typer.Option("--output", "-o", help="Table to write; - for stdout.")],
-    declared: PrivacyOptions,
-    ledger: LedgerOptions,
-    columns: ColumnOptions,
+    data: options.Data,
+    output: Annotated[str, Option("--output", "-o", help="Table to write; - for stdout.")],
+    declared: options.PrivacyOptions,
+    ledger: options.LedgerOptions,
+    columns: options.ColumnOptions,
     label: Annotated[
-        str | None, typer.Option("--label", "-l", help="Column of the classes, kept as it is.")
+        str | None, Option("--label", "-l", help="Column of the classes, kept as it is.")
     ] = None,
-    seed: Seed = None,
+    seed: options.Seed = None,
     whole: Annotated[
-        list[str] | None,
-        typer.Option("--whole", help="Column of a CSV table to round to whole numbers (repeat)."),
+        list[str] | None, Option(help="Column of a CSV table to round to whole numbers (repeat).")
     ] = None,
-    steps: Annotated[int, typer.Option(min=0, help="Smoothing steps, a public constant.")] = 1,
-    noise_only: Annotated[
-        bool, typer.Option("--noise-only", help="Noise without smoothing.")
-    ] = False,
-    components: Components = 20,
+    steps: Annotated[int, Option(min=0, help="Smoothing steps, a public constant.")] = 1,
+    noise_only: Annotated[bool, Option("--noise-only", help="Noise without smoothing.")] = False,
+    components: options.Components = 20,
     certificate: Annotated[
         str | None,
-        typer.Option(help="Certificate file; beside the table as .certificate.json by default."),
+        Option(help="Certificate file; beside the table as .certificate.json by default."),
     ] = None,
-    sign: Sign = None,
+    sign: options.Sign = None,
 ) -> None:
     """Fabricate a private table that can be used in place of the real one.
 
@@ -88,24 +53,27 @@ def fabricate(
     has a fraction in it depends on its rows. The label and the --id columns are copied
     UNPROTECTED, as the certificate says. With --sign, a signature of table and certificate is
     written beside them as .signature.json.
+
+    Example:
+        permea fabricate data.csv --label y --epsilon 8 --domain 0 1 -o private.csv
     """
     declared.check()
-    check_table_output(console, output, data)
-    beside = output != STREAM and not is_device(output)
+    tables.check_table_output(console, output, data)
+    beside = output != tables.STREAM and not tables.is_device(output)
     if sign is not None and not beside:
-        raise CommandError("--sign writes a file beside the table; give -o FILE.", ExitCode.USAGE)
-    certificate = certificate or (certificate_path(output) if beside else None)
+        raise UsageError("--sign writes a file beside the table; give -o FILE.")
+    certificate = certificate or (signatures.certificate_path(output) if beside else None)
     if certificate is not None:
-        check_output(certificate, (".json",))
-    key = signing_key(sign, console)
+        tables.check_output(certificate, (".json",))
+    key = signatures.signing_key(sign, console)
     account = ledger.open(declared.unit)
-    table = read_private_table(data)
+    table = tables.read_private_table(data)
     names = columns.features(table.frame, label, data)
-    require_columns(table.frame[names], whole or [], data)
+    tables.require_columns(table.frame[names], whole or [], data)
     privacy = declared.privacy(names)
     X = to_unit(declared.bounded(table.numbers(names), privacy), privacy)
     classes = np.zeros(len(X), dtype=int) if label is None else table.labels(label)
-    with one_message_about(data):
+    with tables.one_message_about(data):
         paid = charge_rows(
             X,
             unit_privacy(privacy),
@@ -127,13 +95,13 @@ def fabricate(
     )
     paper = _with_steps(paper, copied, None if noise_only else steps)
     _write(made, paper, output, certificate, key)
-    certified_result(
+    signatures.certified_result(
         console,
         paper,
         f"{len(made)} fabricated rows written to {output}",
         {"output": output, "rows": len(made), "columns": len(made.columns)},
         key,
-        stdout_taken=output == STREAM,
+        stdout_taken=output == tables.STREAM,
     )
 
 
@@ -164,7 +132,7 @@ def _smooth(
 
 
 def _as_table(
-    table: PrivateTable,
+    table: tables.PrivateTable,
     columns: list[str],
     whole: list[str],
     made: NDArray[np.float64],
@@ -224,12 +192,14 @@ def _write(
 ) -> None:
     """All files or none: certificate and signature get their names only after the table."""
     files = {} if certificate is None else {certificate: f"{paper.to_json()}\n".encode()}
-    if output == STREAM or is_device(output):
-        write_table(made, output)
+    if output == tables.STREAM or tables.is_device(output):
+        tables.write_table(made, output)
     else:
-        table = table_file(made, output)
+        table = tables.table_file(made, output)
         if key is not None and certificate is not None:
-            files[signature_path(output)] = sign_table(table, files[certificate], key)
+            files[signatures.signature_path(output)] = signatures.sign_table(
+                table, files[certificate], key
+            )
         files[output] = table
     if files:
-        write_results(files)
+        tables.write_results(files)

@@ -5,97 +5,84 @@ from typing import Annotated, Any
 
 import pandas as pd
 import typer
+from typer import Argument, Option
 
 from permea._text import safe_text
+from permea.cli import options, signatures, tables
 from permea.cli.app import TOGETHER, command
-from permea.cli.console import CommandError, Console, ExitCode
+from permea.cli.console import Console, ExitCode, InputError, RefusedError, UsageError
 from permea.cli.models import feature_columns, load_model
-from permea.cli.options import NewColumn, TableOutput, Trusted
-from permea.cli.signatures import HOW_TO_VERIFY, certificate_status, trusted_keys
-from permea.cli.tables import (
-    STREAM,
-    check_table_output,
-    numbers,
-    numeric_columns,
-    read_table,
-    with_predictions,
-    write_table,
-)
 from permea.federation import ConsentError, Federation, Party
 
 
-@command(
-    "federate",
-    panel=TOGETHER,
-    examples=[
-        "permea federate north.permea south.permea --queries new.csv -o out.csv",
-        "permea federate --engine flower --config federation.toml --queries new.csv",
-    ],
-)
+@command("federate", panel=TOGETHER)
 def federate(
     console: Console,
     models: Annotated[
-        list[str] | None, typer.Argument(help="Private model files of the parties.")
+        list[str] | None, Argument(help="Private model files of the parties.")
     ] = None,
-    queries: Annotated[
-        str | None, typer.Option("--queries", help="Table to label: .csv, .parquet or -.")
-    ] = None,
-    output: TableOutput = STREAM,
-    column: NewColumn = "prediction",
+    queries: Annotated[str | None, Option(help="Table to label: .csv, .parquet or -.")] = None,
+    output: options.TableOutput = tables.STREAM,
+    column: options.NewColumn = "prediction",
     config: Annotated[
-        Path | None, typer.Option(help="federation.toml of parties on the network.")
+        Path | None, Option(help="federation.toml of parties on the network.")
     ] = None,
     disjoint: Annotated[
-        bool, typer.Option("--disjoint", help="No two parties hold the same record.")
+        bool, Option("--disjoint", help="No two parties hold the same record.")
     ] = False,
     engine: Annotated[
         str | None,
-        typer.Option(
-            help="embedded (MODELS are here) or flower (--config); follows from the arguments."
-        ),
+        Option(help="embedded (MODELS are here) or flower (--config); follows from the arguments."),
     ] = None,
-    trusted: Trusted = None,
+    trusted: options.Trusted = None,
 ) -> None:
     """Label rows by the distances of several parties: the nearest class over all of them wins.
 
     With MODELS the private models are files on this machine; with --config the parties are
     queried over the network, and without --queries their service runs until it is stopped. A
     party's certificate is an unverified claim unless a key of --trusted has signed its model.
+
+    Example:
+        permea federate north.permea south.permea --queries new.csv -o out.csv
+        permea federate --engine flower --config federation.toml --queries new.csv
     """
     if (config is None) == (not models):
-        raise CommandError("Give model files, or --config federation.toml.", ExitCode.USAGE)
+        raise UsageError("Give model files, or --config federation.toml.")
     if engine not in (None, "embedded" if config is None else "flower"):
-        raise CommandError(
+        raise UsageError(
             f"--engine {engine} does not go with these arguments: embedded takes model files, "
-            "flower takes --config federation.toml.",
-            ExitCode.USAGE,
+            "flower takes --config federation.toml."
         )
     if config is not None:
         _check_exists(config)
     if queries is None:
         if config is None:
-            raise CommandError("What should be labelled? Give --queries FILE.", ExitCode.USAGE)
+            raise UsageError("What should be labelled? Give --queries FILE.")
         console.say(f"serving the federation of {config}; stop with Ctrl-C")
         _query_network(config, None)
         console.result("stopped", {"stopped": True})
         return
-    check_table_output(console, output, queries)
-    frame = read_table(queries)
+    tables.check_table_output(console, output, queries)
+    frame = tables.read_table(queries)
     if config is not None:
         names: list[str] = []
-        result = _query_network(config, numbers(frame, numeric_columns(frame), queries))
+        result = _query_network(
+            config, tables.numbers(frame, tables.numeric_columns(frame), queries)
+        )
         answer, values = result.labels, {"report": result.report}
         parties = result.report.get("parties", {}).items()
         text = "".join(f"{safe_text(name):<18}{safe_text(said)}\n" for name, said in parties)
     else:
-        read = {path: load_model(path, trusted_keys(trusted)) for path in models or []}
+        read = {path: load_model(path, signatures.trusted_keys(trusted)) for path in models or []}
         names = feature_columns(next(iter(read.values())), frame, queries)
         answer, values, text = _query_models(read, frame, names, queries, disjoint)
-    write_table(with_predictions(frame.drop(columns=names), column, answer, queries), output)
+    tables.write_table(
+        tables.with_predictions(frame.drop(columns=names), column, answer, queries), output
+    )
     console.result(
         f"{text}{len(frame)} rows labelled, written to {output}",
         {"output": output, "rows": len(frame), **values},
-        stdout_taken=output == STREAM,
+        stdout_taken=output == tables.STREAM,
     )
 
 
@@ -106,9 +93,9 @@ def _query_models(
     try:
         parties = [Party(Path(path).stem, model) for path, model in classifiers.items()]
     except ConsentError as error:
-        raise CommandError(error, ExitCode.REFUSED) from error
+        raise RefusedError(error) from error
     federation = Federation(parties, records="disjoint" if disjoint else "unknown")
-    answer = federation.predict(numbers(frame, names, what))
+    answer = federation.predict(tables.numbers(frame, names, what))
     summary = federation.summary()
     values = {
         "parties": list(federation.names),
@@ -116,11 +103,12 @@ def _query_models(
         "verified": summary.is_verified,
         "status": summary.status,
         "certificates": {
-            name: certificate_status(one) for name, one in federation.certificates.items()
+            name: signatures.certificate_status(one)
+            for name, one in federation.certificates.items()
         },
     }
     unverified = summary.is_private and not summary.is_verified
-    return answer, values, f"{summary}\n" + f"{HOW_TO_VERIFY}\n" * unverified
+    return answer, values, f"{summary}\n" + f"{signatures.HOW_TO_VERIFY}\n" * unverified
 
 
 def _query_network(config: Path, queries: Any) -> Any:
@@ -129,14 +117,17 @@ def _query_network(config: Path, queries: Any) -> Any:
     return run_federation(config, queries=queries)
 
 
-@command("party", panel=TOGETHER, examples=["permea party --config clinic-a.toml"])
+@command("party", panel=TOGETHER)
 def party(
     console: Console,
-    config: Annotated[Path, typer.Option(help="TOML file of this party.")],
+    config: Annotated[Path, Option(help="TOML file of this party.")],
 ) -> None:
     """Serve one party of a federation: it answers queries with distances and nothing else.
 
     The data and the model stay where they are. Stop with Ctrl-C.
+
+    Example:
+        permea party --config clinic-a.toml
     """
     from permea.federation.service.deploy import run_party
 
@@ -150,4 +141,4 @@ def party(
 
 def _check_exists(config: Path) -> None:
     if not config.is_file():
-        raise CommandError(f"{config} does not exist. Check the path.", ExitCode.INPUT)
+        raise InputError(f"{config} does not exist. Check the path.")

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import typer
+from typer import Argument, Option
 
 from permea.cli.app import CHECK, command
-from permea.cli.console import CommandError, Console, ExitCode, json_file
+from permea.cli.console import AuditError, Console, InputError, UsageError, json_file
 from permea.cli.options import JsonOutput
 from permea.cli.tables import check_output, listed, numbers, read_table, write_result
 from permea.information import (
@@ -20,38 +20,24 @@ from permea.information import (
 )
 
 
-@command(
-    "leakage",
-    panel=CHECK,
-    examples=[
-        "permea leakage released.csv --private age,weight --public hr1,hr2",
-        "permea leakage released.csv --secrets people.csv --private age,weight",
-    ],
-)
+@command("leakage", panel=CHECK)
 def leakage(
     console: Console,
-    released: Annotated[
-        str, typer.Argument(help="Table with public columns; - for standard input.")
-    ],
-    private: Annotated[
-        str, typer.Option("--private", help="Private columns, separated by commas.")
-    ],
-    public: Annotated[
-        str | None, typer.Option("--public", help="Public columns; all others by default.")
-    ] = None,
+    released: Annotated[str, Argument(help="Table with public columns; - for standard input.")],
+    private: Annotated[str, Option(help="Private columns, separated by commas.")],
+    public: Annotated[str | None, Option(help="Public columns; all others by default.")] = None,
     secrets: Annotated[
-        str | None,
-        typer.Option("--secrets", help="Table of the private columns, same rows in same order."),
+        str | None, Option(help="Table of the private columns, same rows in same order.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=10, help="Rows used at most.")] = 5000,
+    samples: Annotated[int, Option(min=10, help="Rows used at most.")] = 5000,
     bootstrap: Annotated[
-        int, typer.Option(min=0, help="Resamples for the interval; 0 for the fast one.")
+        int, Option(min=0, help="Resamples for the interval; 0 for the fast one.")
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Of the sample and of the split.")] = 0,
+    seed: Annotated[int, Option(help="Of the sample and of the split.")] = 0,
     output: JsonOutput = None,
     max_recovered: Annotated[
         float | None,
-        typer.Option(help="Exit with code 7 when more of a private column is provably recovered."),
+        Option(help="Exit with code 7 when more of a private column is provably recovered."),
     ] = None,
 ) -> None:
     """Measure what public columns reveal about private ones, and simulate an attack.
@@ -59,6 +45,10 @@ def leakage(
     Prints the information leakage and the mutual information in nats and bits, and how well a
     simulated attack recovers each private column of rows that it did not learn from. Keep the table
     and the findings with their owner: both are computed from the private columns.
+
+    Example:
+        permea leakage released.csv --private age,weight --public hr1,hr2
+        permea leakage released.csv --secrets people.csv --private age,weight
     """
     if output is not None:
         check_output(output, (".json",), inputs=(released, secrets) if secrets else (released,))
@@ -84,10 +74,9 @@ def _read(
     frame = read_table(released)
     other = frame if secrets is None else read_table(secrets)
     if len(other) != len(frame):
-        raise CommandError(
+        raise InputError(
             f"{released} has {len(frame)} rows and {secrets} has {len(other)}. Give the same rows "
-            "in the same order.",
-            ExitCode.INPUT,
+            "in the same order."
         )
     hidden = _names(private, "--private")
     kept = [str(name) for name in frame.columns if secrets is not None or name not in hidden]
@@ -95,7 +84,7 @@ def _read(
     both = sorted(set(seen) & set(hidden)) if secrets is None else []
     if both or not seen:
         what = f"{listed(both)} cannot be private and public" if both else "no column is public"
-        raise CommandError(f"{what.capitalize()}. Name other --public columns.", ExitCode.USAGE)
+        raise UsageError(f"{what.capitalize()}. Name other --public columns.")
     return (
         pd.DataFrame(numbers(frame, seen, released), columns=seen),
         pd.DataFrame(numbers(other, hidden, secrets or released), columns=hidden),
@@ -105,9 +94,9 @@ def _read(
 def _names(text: str, option: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise CommandError(f"{option} needs at least one column name.", ExitCode.USAGE)
+        raise UsageError(f"{option} needs at least one column name.")
     if len(set(names)) < len(names):
-        raise CommandError(f"{option} names a column twice.", ExitCode.USAGE)
+        raise UsageError(f"{option} names a column twice.")
     return names
 
 
@@ -138,8 +127,7 @@ def _fail_if_recovered(attack: AdversaryReport, most: float | None) -> None:
     low = np.nan_to_num(attack.interval[:, 0], nan=-np.inf)
     worst = int(low.argmax())
     if low[worst] > most:
-        raise CommandError(
+        raise AuditError(
             f"At least {low[worst]:.0%} of the variance of {attack.names[worst]} is recovered, "
-            f"more than {most:.0%}.",
-            ExitCode.AUDIT,
+            f"more than {most:.0%}."
         )

@@ -4,10 +4,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from permea.cli.app import CHECK, command
-from permea.cli.console import CommandError, Console, ExitCode, json_file
+from permea.cli.console import AuditError, Console, ModelError, json_file
 from permea.cli.options import Unit, make_budget
 from permea.cli.signatures import read_certificate
 from permea.cli.tables import STREAM, check_output, write_result
@@ -17,7 +17,7 @@ from permea.storage import load
 
 Where = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="LEDGER", help="Database file, or postgresql://user@host/database?ledger=name."
     ),
 ]
@@ -30,53 +30,51 @@ class Composition(StrEnum):
     tight = "tight"
 
 
-@command(
-    "ledger create",
-    panel=CHECK,
-    examples=["permea ledger create ledger.db --epsilon 3 --delta 1e-5 --unit record"],
-)
+@command("ledger create", panel=CHECK)
 def create(
     console: Console,
     ledger: Where,
-    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="Total ε per data set.")],
-    delta: Annotated[float, typer.Option("--delta", help="Total δ per data set.")] = 0.0,
-    unit: Annotated[Unit, typer.Option("--unit", help="What ε protects.")] = Unit.entry,
+    epsilon: Annotated[float, Option("--epsilon", "-e", help="Total ε per data set.")],
+    delta: Annotated[float, Option(help="Total δ per data set.")] = 0.0,
+    unit: Annotated[Unit, Option(help="What ε protects.")] = Unit.entry,
     composition: Annotated[
         Composition,
-        typer.Option(help="basic adds up; tight needs releases that were planned in advance."),
+        Option(help="basic adds up; tight needs releases that were planned in advance."),
     ] = Composition.basic,
 ) -> None:
     """Create a ledger with a budget, which cannot be changed later.
 
     Then pass it to train, fabricate and source with --ledger.
+
+    Example:
+        permea ledger create ledger.db --epsilon 3 --delta 1e-5 --unit record
     """
     budget = make_budget(epsilon, delta, unit)
     made = Ledger(ledger, budget=budget, composition=composition.value, existing=False)
     console.result(f"{made.where} created: {_limit(made)}", _values(made))
 
 
-@command("ledger show", panel=CHECK, examples=["permea ledger show ledger.db"])
+@command("ledger show", panel=CHECK)
 def show(console: Console, ledger: Where) -> None:
     """Show what each data set has spent, and every event.
 
     An event is charged before the rows are read and marked as released afterwards. An event that
     was charged and never released belongs to a run that failed or was stopped; it stays charged.
+
+    Example:
+        permea ledger show ledger.db
     """
     found = Ledger(ledger, existing=True)
     console.result(_text(found), _values(found))
 
 
-@command(
-    "ledger verify",
-    panel=CHECK,
-    examples=["permea ledger verify ledger.db --certificate model.permea"],
-)
+@command("ledger verify", panel=CHECK)
 def verify(
     console: Console,
     ledger: Where,
     certificate: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--certificate",
             "-c",
             help="Model file or certificate (.json) of a release that was charged to this ledger; "
@@ -88,6 +86,9 @@ def verify(
 
     A ledger that was restored from an older copy is consistent by itself: pass the certificate of a
     later release to detect it. The exit code is 7 when the ledger was tampered with.
+
+    Example:
+        permea ledger verify ledger.db --certificate model.permea
     """
     evidence = [(path, _certificate(path)) for path in certificate or []]
     try:
@@ -95,7 +96,7 @@ def verify(
         for _, one in evidence:
             found.check_against(one)
     except TamperedLedgerError as error:
-        raise CommandError(str(error), ExitCode.AUDIT) from error
+        raise AuditError(str(error)) from error
     values = found.to_dict()
     count = len(values["events"])
     text = f"{found.where} is whole: {count} event{'s' * (count != 1)}, "
@@ -117,15 +118,19 @@ def verify(
     )
 
 
-@command("ledger export", panel=CHECK, examples=["permea ledger export ledger.db -o ledger.json"])
+@command("ledger export", panel=CHECK)
 def export(
     console: Console,
     ledger: Where,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="JSON file to write; - is standard output.")
+        str, Option("--output", "-o", help="JSON file to write; - is standard output.")
     ] = STREAM,
 ) -> None:
-    """Write the ledger as JSON for others: without the key, and without fingerprints of rows."""
+    """Write the ledger as JSON for others: without the key, and without fingerprints of rows.
+
+    Example:
+        permea ledger export ledger.db -o ledger.json
+    """
     check_output(output, (".json",), inputs=(ledger,))
     found = Ledger(ledger, existing=True)
     if output == STREAM:
@@ -137,11 +142,11 @@ def export(
     )
 
 
-@command("ledger import", panel=CHECK, examples=["permea ledger import account.json ledger.db"])
+@command("ledger import", panel=CHECK)
 def import_(
     console: Console,
     file: Annotated[
-        Path, typer.Argument(help="JSON that permea 0.1 kept, or permea ledger export wrote.")
+        Path, Argument(help="JSON that permea 0.1 kept, or permea ledger export wrote.")
     ],
     ledger: Where,
 ) -> None:
@@ -149,6 +154,9 @@ def import_(
 
     Every event is checked. Rows that had one of the default names of 0.1 (data, source) count as
     rows without a name, against every data set. Do not use the old file any more.
+
+    Example:
+        permea ledger import account.json ledger.db
     """
     made = Ledger.import_json(file, ledger)
     console.result(f"{len(made)} events imported into {made.where}\n{_text(made)}", _values(made))
@@ -160,7 +168,7 @@ def _certificate(path: str) -> Certificate:
         return read_certificate(path, path, None)
     found = getattr(load(path), "certificate_", None)
     if not isinstance(found, Certificate):
-        raise CommandError(f"{path} has no certificate.", ExitCode.MODEL)
+        raise ModelError(f"{path} has no certificate.")
     return found
 
 

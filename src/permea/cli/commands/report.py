@@ -5,14 +5,14 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from sklearn.base import clone
+from typer import Option
 
 from permea._version import __version__
 from permea.audit import attack
 from permea.cli.app import CHECK, command
 from permea.cli.commands.audit import with_claim
-from permea.cli.console import CommandError, Console, ExitCode
+from permea.cli.console import Console, UsageError
 from permea.cli.models import load_model
 from permea.cli.options import AttackTables, ModelFile, Rows, Trusted, read_json_pairs
 from permea.cli.signatures import certificate_status, describe_certificate, trusted_keys
@@ -22,30 +22,22 @@ from permea.privacy import Privacy
 from permea.report import Report, content, render
 
 
-@command(
-    "report",
-    panel=CHECK,
-    examples=[
-        "permea report model.permea -o report.html",
-        "permea report model.permea --members a.csv --outside b.csv --label y -o report.html",
-    ],
-)
+@command("report", panel=CHECK)
 def report(
     console: Console,
     model: ModelFile,
     tables: AttackTables,
-    output: Annotated[str, typer.Option("--output", "-o", help="HTML file.")] = "report.html",
+    output: Annotated[str, Option("--output", "-o", help="HTML file.")] = "report.html",
     curve: Annotated[
-        bool, typer.Option("--curve", help="Train again at several ε (costs time).")
+        bool, Option("--curve", help="Train again at several ε (costs time).")
     ] = False,
     samples: Annotated[
-        bool, typer.Option("--samples", help="Show rows before and after. They are REAL rows.")
+        bool, Option("--samples", help="Show rows before and after. They are REAL rows.")
     ] = False,
     measures: Annotated[
-        Path | None,
-        typer.Option(help="JSON with a value and its meaning per name: leakage and others."),
+        Path | None, Option(help="JSON with a value and its meaning per name: leakage and others.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
+    title: Annotated[str | None, Option(help="Title of the report.")] = None,
     trusted: Trusted = None,
 ) -> None:
     """Write a report about a model that opens in any browser, without a network.
@@ -53,10 +45,14 @@ def report(
     A report with the certificate alone can be shown to anybody. With --members and --outside it
     also contains accuracy, attacks and histograms; these are computed from the rows, and the report
     says so. A certificate that no key of --trusted has signed is shown as an unverified claim.
+
+    Example:
+        permea report model.permea -o report.html
+        permea report model.permea --members a.csv --outside b.csv --label y -o report.html
     """
     paths = tables.check()
     if (curve or samples) and not paths:
-        raise CommandError("--curve and --samples need --members and --outside.", ExitCode.USAGE)
+        raise UsageError("--curve and --samples need --members and --outside.")
     check_output(output, (".html",), inputs=(model, *paths))
     classifier = load_model(model, trusted_keys(trusted))
     pairs = {} if measures is None else read_json_pairs(measures, '{"name": ["value", "meaning"]}')
@@ -110,9 +106,9 @@ def _from_rows(
     """The parts of the report that are computed from the rows, and their names."""
     privacy: Any = getattr(getattr(classifier, "certificate_", None), "privacy", None)
     if curve and (privacy is None or not isinstance(classifier, TableClassifier)):
-        raise CommandError("--curve needs a model trained with privacy.", ExitCode.USAGE)
+        raise UsageError("--curve needs a model trained with privacy.")
     if samples and privacy is None:
-        raise CommandError("--samples needs a model trained with privacy.", ExitCode.USAGE)
+        raise UsageError("--samples needs a model trained with privacy.")
     found = attack(classifier, *inside, *others, kinds=content.METRIC_ATTACKS)
     found, _, _ = with_claim(found, classifier)
     charts = [content.roc_chart(found)]

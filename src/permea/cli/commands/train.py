@@ -3,75 +3,50 @@
 from typing import Annotated
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
+from typer import Option
 
+from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
-from permea.cli.console import CommandError, Console, ExitCode
-from permea.cli.models import save_model
-from permea.cli.options import (
-    ColumnOptions,
-    Data,
-    Label,
-    LedgerOptions,
-    ModelOptions,
-    PrivacyOptions,
-    Rows,
-    Seed,
-    Sign,
-)
-from permea.cli.signatures import certificate_status, certified_result, signing_key
+from permea.cli.console import Console, UsageError
 from permea.cli.table_model import TableClassifier, unit_privacy
-from permea.cli.tables import (
-    check_output,
-    labels,
-    numbers,
-    one_message_about,
-    read_private_table,
-    read_table,
-)
 from permea.privacy import Privacy
 from permea.privacy.signing import SigningKey
 
 
-@command(
-    "train",
-    panel=LEARN,
-    examples=[
-        "permea train data.csv --label y --epsilon 8 --delta 1e-5 --unit entry --domain 0 1"
-        " -o model.permea"
-    ],
-)
+@command("train", panel=LEARN)
 def train(
     console: Console,
-    data: Data,
-    label: Label,
-    output: Annotated[str, typer.Option("--output", "-o", help="Model file to write.")],
-    declared: PrivacyOptions,
-    ledger: LedgerOptions,
-    columns: ColumnOptions,
-    family: ModelOptions,
-    seed: Seed = None,
+    data: options.Data,
+    label: options.Label,
+    output: Annotated[str, Option("--output", "-o", help="Model file to write.")],
+    declared: options.PrivacyOptions,
+    ledger: options.LedgerOptions,
+    columns: options.ColumnOptions,
+    family: options.ModelOptions,
+    seed: options.Seed = None,
     fabricate: Annotated[
-        bool, typer.Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
+        bool, Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
     ] = False,
     not_private: Annotated[
         bool,
-        typer.Option(
-            "--not-private",
-            help="Learn from the rows as they are. The file then CONTAINS them.",
+        Option(
+            "--not-private", help="Learn from the rows as they are. The file then CONTAINS them."
         ),
     ] = False,
     single_class: Annotated[
-        bool, typer.Option("--single-class", help="Accept one class: a party of a federation.")
+        bool, Option("--single-class", help="Accept one class: a party of a federation.")
     ] = False,
-    sign: Sign = None,
+    sign: options.Sign = None,
 ) -> None:
     """Train a private classifier on a table and write it to one file.
 
     Noise is added to the rows once, before anything is learned. The model file contains the
     certificate, which says what is promised, for what, and what is not protected. With --sign,
     others can check who promised it and that the certificate belongs to the model.
+
+    Example:
+        permea train data.csv --label y --epsilon 8 --delta 1e-5 --domain 0 1 -o model.permea
     """
     if not_private:
         _check_not_private(declared, sign is not None)
@@ -80,8 +55,8 @@ def train(
             alternative="; or use --not-private to learn from the rows as they are, which the file "
             "then contains"
         )
-    check_output(output, (), inputs=(data,))
-    key = signing_key(sign, console)
+    tables.check_output(output, (), inputs=(data,))
+    key = signatures.signing_key(sign, console)
     account = ledger.open(declared.unit)
     if not_private:
         privacy, names, rows = None, *_read_plain(data, label, columns)
@@ -95,33 +70,33 @@ def train(
     )
     model = TableClassifier(classifier, columns=names, label=label, privacy=privacy)
     console.say(f"training on {len(names)} columns of {data} ...")
-    with one_message_about(data):
+    with tables.one_message_about(data):
         model.fit(*rows, ledger=account, dataset=ledger.dataset)
-    save_model(model, output, key)
+    models.save_model(model, output, key)
     report_training(console, model, "model", output, rows[0], key)
 
 
-def _check_not_private(declared: PrivacyOptions, signed: bool) -> None:
+def _check_not_private(declared: options.PrivacyOptions, signed: bool) -> None:
     if signed:
-        raise CommandError(
-            "--sign signs a promise, and with --not-private there is none.", ExitCode.USAGE
-        )
+        raise UsageError("--sign signs a promise, and with --not-private there is none.")
     if declared.epsilon is not None:
-        raise CommandError("Give --epsilon or --not-private, not both.", ExitCode.USAGE)
+        raise UsageError("Give --epsilon or --not-private, not both.")
 
 
-def _read_plain(data: str, label: str, columns: ColumnOptions) -> tuple[list[str], Rows]:
+def _read_plain(
+    data: str, label: str, columns: options.ColumnOptions
+) -> tuple[list[str], options.Rows]:
     """Names of the feature columns, features and labels; bad values are refused here."""
-    frame = read_table(data)
+    frame = tables.read_table(data)
     names = columns.features(frame, label, data)
-    return names, (numbers(frame, names, data), labels(frame, label, data))
+    return names, (tables.numbers(frame, names, data), tables.labels(frame, label, data))
 
 
 def read_private(
-    data: str, label: str, columns: ColumnOptions, declared: PrivacyOptions
-) -> tuple[Privacy, list[str], Rows]:
+    data: str, label: str, columns: options.ColumnOptions, declared: options.PrivacyOptions
+) -> tuple[Privacy, list[str], options.Rows]:
     """The same with a promise; bad values are refused only after the charge."""
-    table = read_private_table(data)
+    table = tables.read_private_table(data)
     names = columns.features(table.frame, label, data)
     privacy = declared.privacy(names)
     return privacy, names, (declared.bounded(table.numbers(names), privacy), table.labels(label))
@@ -144,9 +119,9 @@ def report_training(
     }
     if model.certificate_ is not None:
         text = f"{kind} written to {output}"
-        certified_result(console, model.certificate_, text, values, key)
+        signatures.certified_result(console, model.certificate_, text, values, key)
         return
     console.result(
         f"NOT private: {output} contains the training rows. Protect it as you protect the data.",
-        {**values, **certificate_status(None), "signed_by": None, "certificate": None},
+        {**values, **signatures.certificate_status(None), "signed_by": None, "certificate": None},
     )

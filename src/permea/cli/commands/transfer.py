@@ -7,49 +7,14 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import typer
 from numpy.typing import NDArray
+from typer import Argument, Option
 
+from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
 from permea.cli.commands.train import read_private, report_training
-from permea.cli.console import CommandError, Console, ExitCode
-from permea.cli.models import save_model
-from permea.cli.options import (
-    ColumnOptions,
-    Data,
-    Domain,
-    DomainFile,
-    Jobs,
-    Label,
-    LedgerOptions,
-    ModelOptions,
-    NewColumn,
-    PrivacyOptions,
-    Seed,
-    Sign,
-    TableOutput,
-    Trusted,
-    read_domains,
-)
-from permea.cli.signatures import (
-    certificate_status,
-    describe_certificate,
-    signing_key,
-    trusted_keys,
-)
+from permea.cli.console import Console, ModelError
 from permea.cli.table_model import TableClassifier, unit_privacy
-from permea.cli.tables import (
-    STREAM,
-    check_output,
-    check_table_output,
-    check_whole,
-    counts_by_class,
-    numbers,
-    one_message_about,
-    read_table,
-    with_predictions,
-    write_table,
-)
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
 from permea.storage import load
@@ -60,34 +25,30 @@ Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[mis
 Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@command(
-    "source",
-    panel=LEARN,
-    examples=[
-        "permea source data.csv --label y --epsilon 1 --delta 1e-5 --unit entry --domain 0 1"
-        " -o source.permea"
-    ],
-)
+@command("source", panel=LEARN)
 def source(
     console: Console,
-    data: Data,
-    label: Label,
-    output: Annotated[str, typer.Option("--output", "-o", help="Source file to write.")],
-    declared: PrivacyOptions,
-    ledger: LedgerOptions,
-    columns: ColumnOptions,
-    family: ModelOptions,
-    seed: Seed = None,
-    sign: Sign = None,
+    data: options.Data,
+    label: options.Label,
+    output: Annotated[str, Option("--output", "-o", help="Source file to write.")],
+    declared: options.PrivacyOptions,
+    ledger: options.LedgerOptions,
+    columns: options.ColumnOptions,
+    family: options.ModelOptions,
+    seed: options.Seed = None,
+    sign: options.Sign = None,
 ) -> None:
     """Make a file from a labelled table that others can learn from.
 
     Noise is added to the rows once; classifier, directions, class centres and class moments are
     learned from the noised rows. The file contains the certificate and no row of the table.
+
+    Example:
+        permea source data.csv --label y --epsilon 1 --delta 1e-5 --domain 0 1 -o source.permea
     """
     declared.check()
-    check_output(output, (), inputs=(data,))
-    key = signing_key(sign, console)
+    tables.check_output(output, (), inputs=(data,))
+    key = signatures.signing_key(sign, console)
     account = ledger.open(declared.unit)
     privacy, names, rows = read_private(data, label, columns, declared)
     inner = SourceModel(
@@ -97,50 +58,49 @@ def source(
     )
     model = TableClassifier(inner, columns=names, label=label, privacy=privacy)
     console.say(f"learning from {len(names)} columns of {data} ...")
-    with one_message_about(data):
+    with tables.one_message_about(data):
         model.fit(*rows, ledger=account, dataset=ledger.dataset)
-    save_model(model, output, key)
+    models.save_model(model, output, key)
     report_training(console, model, "source", output, rows[0], key)
 
 
-@command(
-    "transfer",
-    panel=LEARN,
-    examples=["permea transfer source.permea target.csv --label y -o predictions.csv"],
-)
+@command("transfer", panel=LEARN)
 def transfer(
     console: Console,
-    source: Annotated[str, typer.Argument(help="File that `permea source` wrote.")],
-    target: Annotated[str, typer.Argument(help="Table with few labels: .csv, .parquet, or -.")],
+    source: Annotated[str, Argument(help="File that `permea source` wrote.")],
+    target: Annotated[str, Argument(help="Table with few labels: .csv, .parquet, or -.")],
     label: Annotated[
-        str, typer.Option("--label", "-l", help="Column of the classes; empty where unknown.")
+        str, Option("--label", "-l", help="Column of the classes; empty where unknown.")
     ],
-    columns: ColumnOptions,
-    output: TableOutput = STREAM,
+    columns: options.ColumnOptions,
+    output: options.TableOutput = tables.STREAM,
     new: Annotated[
-        str | None, typer.Option("--new", help="Predict the rows of this table, not the target's.")
+        str | None, Option(help="Predict the rows of this table, not the target's.")
     ] = None,
-    method: Annotated[
-        Method, typer.Option("--method", help="How source and target are combined.")
-    ] = Method[DEFAULT_METHOD],
-    domain: Domain = None,
-    domain_file: DomainFile = None,
-    column: NewColumn = "prediction",
+    method: Annotated[Method, Option(help="How source and target are combined.")] = Method[
+        DEFAULT_METHOD
+    ],
+    domain: options.Domain = None,
+    domain_file: options.DomainFile = None,
+    column: options.NewColumn = "prediction",
     who: Annotated[
-        bool, typer.Option("--who", help="Add a column that says which side decided.")
+        bool, Option("--who", help="Add a column that says which side decided.")
     ] = False,
-    jobs: Jobs = -1,
-    seed: Annotated[int, typer.Option("--seed", help="For k-means.")] = 0,
-    trusted: Trusted = None,
+    jobs: options.Jobs = -1,
+    seed: Annotated[int, Option(help="For k-means.")] = 0,
+    trusted: options.Trusted = None,
 ) -> None:
     """Label a table that has few labels, with the help of another owner's source file.
 
     Leave the label empty (or -1) where it is not known. Columns with the names of the source's are
     used as the source used them; a table with other columns is aligned with the source.
+
+    Example:
+        permea transfer source.permea target.csv --label y -o predictions.csv
     """
-    check_table_output(console, output, source, target, new)
-    given, promise, names = _load_source(source, trusted_keys(trusted))
-    frame = read_table(target)
+    tables.check_table_output(console, output, source, target, new)
+    given, promise, names = _load_source(source, signatures.trusted_keys(trusted))
+    frame = tables.read_table(target)
     features = columns.features(frame, label, target)
     same = len(features) == given.n_features_in_ if names is None else {*names} <= {*features}
     if same:
@@ -148,8 +108,8 @@ def transfer(
         size = len(features)
         ranges = None if promise is None else (promise.lows(size), promise.highs(size))
     else:
-        ranges = _ranges(numbers(frame, features, target), features, domain, domain_file)
-    rows = _scaled(numbers(frame, features, target), ranges)
+        ranges = _ranges(tables.numbers(frame, features, target), features, domain, domain_file)
+    rows = _scaled(tables.numbers(frame, features, target), ranges)
     classifier = TransferClassifier(
         given,
         method=method.value,
@@ -162,28 +122,28 @@ def transfer(
     if new is None:
         table, what, answer = frame, target, classifier.labels_
     else:
-        table, what = read_table(new), new
-        rows = _scaled(numbers(table, features, new), ranges)
+        table, what = tables.read_table(new), new
+        rows = _scaled(tables.numbers(table, features, new), ranges)
         answer = classifier.predict(rows)
-    result = with_predictions(table.drop(columns=features), column, answer, what)
+    result = tables.with_predictions(table.drop(columns=features), column, answer, what)
     if who:
         result = result.assign(decided_by=classifier.who_decided(rows))
-    write_table(result, output)
-    status = certificate_status(classifier.certificate_)
+    tables.write_table(result, output)
+    status = signatures.certificate_status(classifier.certificate_)
     console.result(
         f"{len(answer)} rows predicted, written to {output}\n"
-        f"{describe_certificate(classifier.certificate_, source)}",
+        f"{signatures.describe_certificate(classifier.certificate_, source)}",
         {
             "output": output,
             "rows": len(answer),
-            "predicted": counts_by_class(answer),
+            "predicted": tables.counts_by_class(answer),
             "method": classifier.method,
             "history": [{"step": one.step, "changed": one.changed} for one in classifier.history_],
             "source_private": status["private"],
             "source_verified": status["verified"],
             "source_status": status["status"],
         },
-        stdout_taken=output == STREAM,
+        stdout_taken=output == tables.STREAM,
     )
 
 
@@ -197,9 +157,8 @@ def _load_source(
     if isinstance(model, SourceModel):
         names = getattr(model, "feature_names_in_", None)
         return model, None, None if names is None else [str(name) for name in names]
-    raise CommandError(
-        f"{path} holds a {type(model).__name__}, not a source. Make one with permea source.",
-        ExitCode.MODEL,
+    raise ModelError(
+        f"{path} holds a {type(model).__name__}, not a source. Make one with permea source."
     )
 
 
@@ -211,7 +170,7 @@ def _ranges(
 ) -> Ranges:
     """Ranges that are mapped to [0, 1]; those of the target's own rows where none is declared."""
     if domain_file is not None:
-        return read_domains(domain_file, columns)
+        return options.read_domains(domain_file, columns)
     if domain is not None:
         return np.full(len(columns), domain[0]), np.full(len(columns), domain[1])
     low, high = X.min(axis=0), X.max(axis=0)
@@ -229,7 +188,7 @@ def _known_labels(values: "pd.Series[Any]", what: str, classes: NDArray[Any]) ->
     if values.dtype.kind in "fiub":
         as_numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         known = known & (as_numbers != -1)
-        check_whole(as_numbers[known], str(values.name), what)
+        tables.check_whole(as_numbers[known], str(values.name), what)
         texts[known] = [str(int(number)) for number in as_numbers[known]]
     else:
         texts[known] = [str(item).strip() for item in values[known]]
