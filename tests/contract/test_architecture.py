@@ -11,7 +11,7 @@ import permea
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from import_graph import imported_rooms, room_of  # noqa: E402
+from import_graph import imported_rooms, room_of
 
 ROOT = Path(permea.__file__).parent
 # What stands right may import what stands left; rooms on the same step do not see each other.

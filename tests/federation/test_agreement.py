@@ -24,7 +24,7 @@ from permea.federation import (
     MomentParty,
     RefusedError,
 )
-from permea.federation.agreement import collusion_epsilon, described
+from permea.federation.agreement import canonical_description, collusion_epsilon
 from permea.federation.moments import DropOutError, open_mean
 from permea.models.features import RandomFourier
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy
@@ -588,9 +588,11 @@ def test_what_has_no_name_has_no_description():
     nameless = FunctionTransformer(lambda X: X).fit(np.zeros((2, 4)))
     with pytest.raises(TypeError, match="no description"):
         agree(wanted(features=nameless))
-    assert described(RandomFourier(seed=1)) != described(RandomFourier(seed=2))
-    assert described(np.arange(3)) != described(np.arange(3.0))
-    assert described(np.arange(3)) == described(np.arange(3).astype(">i8"))
+    assert canonical_description(RandomFourier(seed=1)) != canonical_description(
+        RandomFourier(seed=2)
+    )
+    assert canonical_description(np.arange(3)) != canonical_description(np.arange(3.0))
+    assert canonical_description(np.arange(3)) == canonical_description(np.arange(3).astype(">i8"))
 
 
 # ---- collusion -------------------------------------------------------------------------------

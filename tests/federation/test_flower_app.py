@@ -303,7 +303,7 @@ key = "s.key"
     def test_paths_are_relative_to_the_file(self, tmp_path):
         party = PartyConfig.from_file(self.write(tmp_path, self.PARTY))
         assert party.model == tmp_path / "a.permea"
-        assert party.make_guard().log == tmp_path / "a-audit.jsonl"
+        assert party.guard["log"] == tmp_path / "a-audit.jsonl"
         server = FederationConfig.from_file(self.write(tmp_path, self.SERVER))
         assert server.keys == {"a": tmp_path / "a.pub"}
         assert server.settings["retry"].timeout == 30

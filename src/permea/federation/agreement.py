@@ -1,7 +1,8 @@
-"""Public objects in plain values and JSON, so that parties can compare what they agreed on.
+"""What the parties of a federation of moments agree on, as a document that owners sign.
 
-Two processes give the same description exactly when they hold the same classes, parameters and
-arrays. Nothing is ever built from a description.
+Public objects (features, settings) enter it as canonical descriptions: two processes give the same
+description exactly when they hold the same classes, parameters and arrays. Nothing is ever built
+from a description.
 """
 
 import hashlib
@@ -23,12 +24,13 @@ from permea.privacy.composition import Loss, tight_epsilon
 from permea.privacy.moments import MomentPlan, Neighbours, Split, plan_moments
 from permea.privacy.signing import Signature, SigningKey, TrustedKeys, canonical
 from permea.privacy.units import Privacy
+from permea.storage.container import parse_json
 
 _DEEPEST = 20  # objects inside objects
 _LARGEST_TEXT = 1 << 24
 
 
-def described(value: Any, depth: int = 0) -> Any:
+def canonical_description(value: Any, depth: int = 0) -> Any:
     """Give plain values for JSON that stand for ``value`` in every process.
 
     Feature maps of permea are described by class and parameters, because they depend on nothing
@@ -37,9 +39,9 @@ def described(value: Any, depth: int = 0) -> Any:
     Examples
     --------
     >>> from permea.models.features import RandomFourier
-    >>> described(RandomFourier(n_frequencies=5))
+    >>> canonical_description(RandomFourier(n_frequencies=5))
     {'class': 'RandomFourier', 'parameters': {'n_frequencies': 5, 'scale': 1.5, 'seed': 0}}
-    >>> described(object())
+    >>> canonical_description(object())
     Traceback (most recent call last):
         ...
     TypeError: An object of type object has no description that another process would recognise...
@@ -53,9 +55,9 @@ def described(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, list | tuple | range):
-        return [described(item, depth + 1) for item in value]
+        return [canonical_description(item, depth + 1) for item in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: described(value[name], depth + 1) for name in sorted(value)}
+        return {name: canonical_description(value[name], depth + 1) for name in sorted(value)}
     return _object(value, depth)
 
 
@@ -83,25 +85,14 @@ def parsed_object(text: Any) -> dict[str, Any]:
     >>> parsed_object('{"a": 1, "a": 2}')
     Traceback (most recent call last):
         ...
-    ValueError: no valid JSON: an entry is written twice.
+    ValueError: a name occurs twice
     """
     if not isinstance(text, str) or len(text) > _LARGEST_TEXT:
         raise ValueError("expected a JSON text of an ordinary size.")
-    try:
-        values = json.loads(text, object_pairs_hook=_each_once)
-    except RecursionError:
-        raise ValueError("no valid JSON: too deep.") from None
-    except ValueError as error:
-        raise ValueError(f"no valid JSON: {error}.") from None
+    values = parse_json(text)
     if not isinstance(values, dict):
         raise ValueError("expected a JSON object.")
     return values
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("an entry is written twice")
-    return dict(pairs)
 
 
 def _number(value: Any) -> Any:
@@ -115,7 +106,7 @@ def _number(value: Any) -> Any:
 
 def _array(value: Any) -> dict[str, Any]:
     if value.dtype.hasobject:
-        return {"array": "object", "values": described(value.tolist())}
+        return {"array": "object", "values": canonical_description(value.tolist())}
     data = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
     digest = hashlib.sha256(data.tobytes()).hexdigest()
     return {"array": data.dtype.str, "shape": list(data.shape), "sha256": digest}
@@ -135,16 +126,14 @@ def _object(value: Any, depth: int) -> dict[str, Any]:
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(value, BaseEstimator):
         parameters = value.get_params(deep=False)
+        described = canonical_description(parameters, depth + 1)
         if isinstance(value, FeatureMap) and kind.__module__ == FeatureMap.__module__:
-            return {"class": kind.__name__, "parameters": described(parameters, depth + 1)}
+            return {"class": kind.__name__, "parameters": described}
         fitted = {held: vars(value)[held] for held in vars(value) if held not in parameters}
-        return {
-            "class": name,
-            "parameters": described(parameters, depth + 1),
-            "fitted": described(fitted, depth + 1),
-        }
+        fitted = canonical_description(fitted, depth + 1)
+        return {"class": name, "parameters": described, "fitted": fitted}
     if not callable(value) and getattr(value, "__dict__", None):
-        return {"class": name, "holds": described(vars(value), depth + 1)}
+        return {"class": name, "holds": canonical_description(vars(value), depth + 1)}
     raise TypeError(
         f"An object of type {kind.__name__} has no description that another process would "
         "recognise. Use feature maps of permea.models.features, fitted scikit-learn transformers, "
@@ -407,8 +396,8 @@ class Agreement:
         rest = {n: parameters[n] for n in set(parameters) - {*_ENTRIES, *_OWN_BUSINESS}}
         return cls(
             model=type(estimator).__name__,
-            settings=canonical(described(rest)).decode(),
-            features=canonical(described(own.map_)).decode(),
+            settings=canonical(canonical_description(rest)).decode(),
+            features=canonical(canonical_description(own.map_)).decode(),
             n_columns=n_columns, n_features=plan.n_features,
             classes=None if classes is None else tuple(np.asarray(classes).tolist()),
             output_domain=parameters.get("output_domain"),

@@ -44,13 +44,13 @@ from permea.federation.transport import (
     Introduction,
     LocalChannel,
     Outcome,
+    Request,
     RetryPolicy,
 )
 from permea.privacy import Certificate
 
 Topology = Literal["queries", "models"]
 Suspects = Literal["report", "exclude"]
-Requests = Mapping[str, EncryptedQuery]
 
 
 class _Decision(NamedTuple):
@@ -404,15 +404,11 @@ class Federation:
     ) -> EncryptedAnswer:
         scheme = terms.scheme
 
-        def read(name: str, reply: Any, n_queries: int, requests: Requests) -> bytes:
-            return check_reply(scheme, key, reply, requests[name], n_queries)
+        def read(name: str, reply: Any, request: Request) -> bytes:
+            return check_reply(scheme, key, reply, request, name)
 
-        def decide(
-            replies: dict[str, bytes], batch: Array, missing: dict[str, str], requests: Requests
-        ) -> bytes:
-            query_id = next(iter(requests.values())).query_id
-            indexed = {requests[name].party: reply for name, reply in replies.items()}
-            return aggregate_replies(scheme, key, indexed, len(batch), query_id)
+        def decide(replies: dict[str, bytes], missing: dict[str, str], request: Request) -> bytes:
+            return aggregate_replies(scheme, key, replies, request)
 
         queries, size = terms.schema.check_queries(X), terms.batch_size(self.batch_size)
         parts, provenance = self._collect(queries, client, size, read, decide, query)
@@ -438,33 +434,30 @@ class Federation:
         slices = list(batches(len(queries), batch_size))
         for number, rows in enumerate(progress(slices, desc="batches")):
             names, batch = [name for name in self._known if name not in missing], queries[rows]
-            requests = None
+            request = Request(batch, client)
             if query is not None:
                 part = query.part(number)
-                requests = {name: replace(part, party=index[name]) for name in names}
+                parties = {name: replace(part, party=index[name]) for name in names}
+                request = replace(request, encrypted=parties)
             replies: dict[str, Any] = {}
-            for name, outcome in self._replies(names, batch, client, requests).items():
+            for name, outcome in self._replies(names, request).items():
                 try:
                     if isinstance(outcome, Failure):
                         raise FederationError(outcome.reason)
-                    replies[name] = read(name, outcome, len(batch), requests)
+                    replies[name] = read(name, outcome, request)
                 except FederationError as error:
                     missing[name] = safe_text(error)
             self._check_quorum(replies, missing)
-            parts.append(decide(replies, batch, missing, requests))
+            parts.append(decide(replies, missing, request))
             answered.append(np.tile([name in replies for name in self.names], (len(batch), 1)))
         provenance = {"parties": self.names, "missing": missing}
         return parts, {**provenance, "answered": np.concatenate(answered)}
 
-    def _replies(
-        self, names: Sequence[str], batch: Array, client: str, requests: Requests | None
-    ) -> dict[str, Outcome]:
+    def _replies(self, names: Sequence[str], request: Request) -> dict[str, Outcome]:
         channel = self._channel
         if self.topology == "models":
             channel = LocalChannel([self._hosted[name] for name in names])
-        return self.retry.run(
-            lambda some, timeout: channel.ask(some, batch, client, timeout, requests), names
-        )
+        return self.retry.run(lambda some, timeout: channel.ask(some, request, timeout), names)
 
     def _check_quorum(self, replies: Collection[Any], missing: Mapping[str, str]) -> None:
         needed = len(self.names) if self.quorum is None else self.quorum
@@ -474,21 +467,20 @@ class Federation:
                 f"Missing: {reasons_text(missing) or 'none'}"
             )
 
-    def _read(
-        self, classes: Sequence[Label], name: str, reply: Any, n_queries: int, _: None
-    ) -> Array:
+    def _read(self, classes: Sequence[Label], name: str, reply: Any, request: Request) -> Array:
         """Distances of a party to ``classes``, if they can be true."""
         schema = self._known[name].schema
         if reply.fingerprint != schema.fingerprint:
             del self._known[name]  # it may introduce itself again before the next query
             raise SchemaError("replies under another schema than it introduced itself with")
-        found = check_distances(reply.distances, n_queries, len(schema.classes))
+        found = check_distances(reply.distances, len(request.queries), len(schema.classes))
         return align_classes(found, schema.classes, classes)
 
     def _decide(
-        self, replies: dict[str, Array], queries: Array, missing: dict[str, str], _: None
+        self, replies: dict[str, Array], missing: dict[str, str], request: Request
     ) -> _Decision:
         """Minimum over parties, minimum over classes."""
+        queries = request.queries
         reported: tuple[Suspicion, ...] = ()
         while True:
             stack = np.stack(list(replies.values()))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from permea._arrays import Array
@@ -30,6 +29,15 @@ class Introduction:
 
     schema: Schema
     certificate: Certificate | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A batch of queries, the client that sends it, and for encryption a query for each party."""
+
+    queries: Array
+    client: str
+    encrypted: "Mapping[str, EncryptedQuery] | None" = None
 
 
 @dataclass(frozen=True)
@@ -72,14 +80,9 @@ class Channel(Protocol):
         ...
 
     def ask(
-        self,
-        names: Sequence[str],
-        queries: Array,
-        client: str,
-        timeout: float | None,
-        encrypted: "Mapping[str, EncryptedQuery] | None" = None,
+        self, names: Sequence[str], request: Request, timeout: float | None
     ) -> Mapping[str, Outcome]:
-        """Request distances; with ``encrypted``, a query for each party, as ciphertexts."""
+        """Request distances, or ciphertexts of them."""
         ...
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> Mapping[str, Outcome]:
@@ -168,18 +171,15 @@ class LocalChannel:
         return self._run(lambda p: Introduction(p.schema, p.certificate), names, timeout)
 
     def ask(
-        self,
-        names: Sequence[str],
-        queries: Array,
-        client: str,
-        timeout: float | None,
-        encrypted: "Mapping[str, EncryptedQuery] | None" = None,
+        self, names: Sequence[str], request: Request, timeout: float | None
     ) -> dict[str, Outcome]:
         """Call one party after the other, or all at once when there is a time-out to keep."""
 
         def reply(party: Any) -> Any:
-            if encrypted is not None:
-                return party.encrypted_distances(queries, encrypted[party.name], client=client)
+            queries, client = request.queries, request.client
+            if request.encrypted is not None:
+                query = request.encrypted[party.name]
+                return party.encrypted_distances(queries, query, client=client)
             return Reply(party.distances(queries, client=client), party.schema.fingerprint)
 
         return self._run(reply, names, timeout)
@@ -220,23 +220,18 @@ def run_calls(calls: Mapping[str, Callable[[], Any]], timeout: float | None) -> 
     """
     if timeout is None:
         return {name: _caught(call) for name, call in calls.items()}
-    results: SimpleQueue[tuple[str, Outcome]] = SimpleQueue()
+    outcomes: dict[str, Outcome] = dict.fromkeys(calls, Failure(f"no reply within {timeout:g} s"))
 
     def work(name: str, call: Callable[[], Any]) -> None:
-        results.put((name, _caught(call)))
+        outcomes[name] = _caught(call)
 
-    for name, call in calls.items():
-        threading.Thread(target=work, args=(name, call), daemon=True).start()
-    late = Failure(f"no reply within {timeout:g} s")
-    outcomes: dict[str, Outcome] = dict.fromkeys(calls, late)
+    threads = [threading.Thread(target=work, args=item, daemon=True) for item in calls.items()]
     deadline = time.monotonic() + timeout
-    for _ in calls:
-        try:
-            name, outcome = results.get(timeout=max(0.0, deadline - time.monotonic()))
-        except Empty:
-            break
-        outcomes[name] = outcome
-    return outcomes
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(outcomes)
 
 
 def _caught(call: Callable[[], Any]) -> Outcome:

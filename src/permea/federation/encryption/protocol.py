@@ -19,7 +19,7 @@ import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -39,6 +39,9 @@ from permea.federation.encryption import (
 )
 from permea.federation.errors import InvalidReplyError, ScaleWarning, SchemaError
 from permea.federation.schema import Label, Schema
+
+if TYPE_CHECKING:
+    from permea.federation.transport import Request
 
 _PACKED = 8  # full ciphertext batches in one message at most
 
@@ -237,9 +240,11 @@ def encrypt_reply(distances: Array, query: EncryptedQuery) -> bytes:
 
 
 def check_reply(
-    scheme: Scheme, key: EvaluationKey, reply: Any, query: EncryptedQuery, n_queries: int
+    scheme: Scheme, key: EvaluationKey, reply: Any, request: "Request", name: str
 ) -> bytes:
     """A party's ciphertext, or `InvalidReplyError` when it does not belong to the query."""
+    assert request.encrypted is not None
+    query, n_queries = request.encrypted[name], len(request.queries)
     if not isinstance(reply, bytes):
         raise InvalidReplyError("invalid reply: it is not a ciphertext")
     try:
@@ -250,17 +255,16 @@ def check_reply(
 
 
 def aggregate_replies(
-    scheme: Scheme, key: EvaluationKey, replies: Mapping[int, bytes], n_queries: int, query_id: str
+    scheme: Scheme, key: EvaluationKey, replies: Mapping[str, bytes], request: "Request"
 ) -> bytes:
-    """At the aggregator: ciphertexts by index of the party to the encrypted labels.
+    """At the aggregator: ciphertexts of the parties to the encrypted labels.
 
     A missing party is replaced by one that knows no class: ∞ everywhere (Remark 5), encrypted
     under the same public key. So a missing party neither spoils a query nor needs new keys.
     """
-    ciphertexts = [
-        replies[index]
-        if index in replies
-        else scheme.absent(key, index, n_queries, query_id=query_id)
-        for index in range(scheme.n_parties)
-    ]
-    return scheme.aggregate(key, ciphertexts)
+    assert request.encrypted is not None
+    queries, n_queries = request.encrypted, len(request.queries)
+    query_id = next(iter(queries.values())).query_id
+    absent = set(range(scheme.n_parties)) - {queries[name].party for name in replies}
+    filled = [scheme.absent(key, index, n_queries, query_id=query_id) for index in sorted(absent)]
+    return scheme.aggregate(key, [*replies.values(), *filled])

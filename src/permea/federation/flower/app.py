@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea._arrays import Array
 from permea.federation.aggregate import Answer
 from permea.federation.encryption.protocol import EncryptedQuery
 from permea.federation.errors import FederationError, InvalidReplyError, PartyTimeoutError
@@ -33,6 +32,7 @@ from permea.federation.transport import (
     Introduction,
     Outcome,
     Reply,
+    Request,
     hosted_party,
     model_bytes,
 )
@@ -76,7 +76,7 @@ def pack_introduction(party: Party) -> dict[str, Any]:
     return {"text": json.dumps(values), "name": party.name}
 
 
-def unpack_introduction(record: Mapping[str, Any]) -> Introduction:
+def unpack_introduction(_: str, record: Mapping[str, Any]) -> Introduction:
     """Read and check `pack_introduction`."""
     try:
         values = json.loads(str(record["text"]))
@@ -89,19 +89,19 @@ def unpack_introduction(record: Mapping[str, Any]) -> Introduction:
         raise InvalidReplyError("invalid reply: the introduction cannot be read") from None
 
 
-def _unpack_distances(record: Mapping[str, Any]) -> Reply:
-    return Reply(unpack_array(record["distances"]), str(record["fingerprint"]))
-
-
-def _unpack_ciphertext(record: Mapping[str, Any]) -> bytes:
-    return bytes(record["ciphertext"])
-
-
 def _unpack_model(name: str, record: Mapping[str, Any]) -> Party:
     try:
         return hosted_party(name, record["model"])
     except (StorageError, FederationError, TypeError, AttributeError, ValueError):
         raise InvalidReplyError("invalid reply: it is no model") from None
+
+
+_UNPACK: dict[str, Callable[[str, Any], Any]] = {
+    "introduce": unpack_introduction,
+    "distances": lambda _, r: Reply(unpack_array(r["distances"]), str(r["fingerprint"])),
+    "encrypted": lambda _, record: bytes(record["ciphertext"]),
+    "model": _unpack_model,
+}
 
 
 # ---- at the party ----------------------------------------------------------------------------
@@ -155,8 +155,7 @@ def make_node_app() -> Any:
     be_quiet()
 
     def find_party(context: Any) -> Party:
-        config = PartyConfig.from_file(str(context.node_config["permea-config"]))
-        return config.party(guard=config.make_guard())
+        return PartyConfig.from_file(str(context.node_config["permea-config"])).party()
 
     return make_client_app(find_party)
 
@@ -192,36 +191,25 @@ class FlowerChannel:
 
     def introduce(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
         """Request schema and certificate."""
-        messages: dict[str, dict[str, Any]] = {name: {} for name in names}
-        return self._exchange("introduce", messages, timeout, lambda _, r: unpack_introduction(r))
+        return self._exchange("introduce", {name: {} for name in names}, timeout)
 
     def ask(
-        self,
-        names: Sequence[str],
-        queries: Array,
-        client: str,
-        timeout: float | None,
-        encrypted: Mapping[str, EncryptedQuery] | None = None,
+        self, names: Sequence[str], request: Request, timeout: float | None
     ) -> dict[str, Outcome]:
         """Request distances, or their ciphertexts."""
-        common = {"queries": pack_array(queries), "client": client}
-        if encrypted is None:
-            messages = dict.fromkeys(names, common)
-            return self._exchange("distances", messages, timeout, lambda _, r: _unpack_distances(r))
-        messages = {name: {**common, **encrypted[name].to_record()} for name in names}
-        return self._exchange("encrypted", messages, timeout, lambda _, r: _unpack_ciphertext(r))
+        common = {"queries": pack_array(request.queries), "client": request.client}
+        if request.encrypted is None:
+            return self._exchange("distances", dict.fromkeys(names, common), timeout)
+        own = {name: request.encrypted[name].to_record() for name in names}
+        records = {name: {**common, **own[name]} for name in names}
+        return self._exchange("encrypted", records, timeout)
 
     def fetch(self, names: Sequence[str], timeout: float | None) -> dict[str, Outcome]:
         """Request the models."""
-        messages: dict[str, dict[str, Any]] = {name: {} for name in names}
-        return self._exchange("model", messages, timeout, _unpack_model)
+        return self._exchange("model", {name: {} for name in names}, timeout)
 
     def _exchange(
-        self,
-        kind: str,
-        records: Mapping[str, dict[str, Any]],
-        timeout: float | None,
-        unpack: Callable[[str, Any], Any],
+        self, kind: str, records: Mapping[str, dict[str, Any]], timeout: float | None
     ) -> dict[str, Outcome]:
         """Send one message to each party and read the replies that arrive in time."""
         from flwr.app import ConfigRecord, Message, RecordDict
@@ -247,10 +235,10 @@ class FlowerChannel:
         for reply in self._grid.send_and_receive(messages, timeout=timeout):
             name = names_of.get(reply.metadata.src_node_id)
             if name is not None:
-                outcomes[name] = self._read(name, reply, unpack)
+                outcomes[name] = self._read(kind, name, reply)
         return outcomes
 
-    def _read(self, name: str, reply: Any, unpack: Callable[[str, Any], Any]) -> Outcome:
+    def _read(self, kind: str, name: str, reply: Any) -> Outcome:
         if reply.has_error():
             return Failure(f"the party's app failed (Flower error {reply.error.code})")
         try:
@@ -258,7 +246,7 @@ class FlowerChannel:
             self.bytes_received += _size(record)
             if "failure" in record:
                 return Failure(str(record["failure"])[:300], bool(record.get("final", False)))
-            return unpack(name, record)
+            return _UNPACK[kind](name, record)
         except FederationError as error:
             return Failure.of(error)
         except (KeyError, TypeError, ValueError, AttributeError):

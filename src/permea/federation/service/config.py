@@ -3,7 +3,7 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,22 +12,61 @@ from permea.federation.transport import RetryPolicy
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
 
+_RETRY_KEYS = {"timeout", "attempts", "backoff"}
 _FEDERATION_KEYS = {
-    "parties", "topology", "aggregation", "drop", "quorum", "timeout", "attempts", "backoff",
-    "batch_size", "records", "suspects", "classes", "encrypted", "scheme", "bits", "scale",
-    "n_jobs",
+    "parties", "topology", "aggregation", "drop", "quorum", "batch_size", "records", "suspects",
+    "classes", "encrypted", "scheme", "bits", "scale", "n_jobs",
 }  # fmt: skip
 _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
 _PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "client_keys"}
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
-_TRAIN_KEYS = {
-    "data", "epsilon", "delta", "unit", "low", "high", "n_components", "n_layers", "branch_size",
-}  # fmt: skip
+_MODEL_KEYS = {"n_components", "n_layers", "branch_size"}
+_TRAIN_KEYS = {"data", "epsilon", "delta", "unit", "low", "high"}
 
 
 class ConfigError(ValueError):
     """A configuration file has an unknown or a missing entry."""
+
+
+class _File:
+    """A TOML file whose tables and entries are checked; paths in it are relative to its folder."""
+
+    def __init__(self, path: str | os.PathLike[str], known: Mapping[str, set[str]]) -> None:
+        self.path = Path(path).resolve()
+        try:
+            self._tables = tomllib.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            text = f"{self.path} does not exist. Check the path given with --config."
+            raise ConfigError(text) from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{self.path} is not valid TOML: {error}") from None
+        self._check("tables", self._tables, set(known))
+        for name, keys in known.items():
+            self._check(f"keys in [{name}]", self._tables.get(name, {}), keys)
+
+    def _check(self, what: str, found: Mapping[str, Any], known: set[str]) -> None:
+        if unknown := sorted(set(found) - known):
+            raise ConfigError(f"{self.path}: unknown {what}: {unknown}; known: {sorted(known)}.")
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A table; empty when it is not there."""
+        return dict(self._tables.get(name, {}))
+
+    def value(self, table: str, key: str, default: Any = None) -> Any:
+        """An entry, or the default; an error when there is neither."""
+        found = self.table(table).get(key, default)
+        if found is None:
+            raise ConfigError(f"{self.path}: {key} is missing in [{table}].")
+        return found
+
+    def file(self, table: str, key: str, default: str | None = None) -> Path:
+        """An entry that is a path."""
+        return self.resolve(self.value(table, key, default))
+
+    def resolve(self, value: Any) -> Path:
+        """A path relative to the folder of this file."""
+        return (self.path.parent / Path(str(value)).expanduser()).resolve()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,25 +102,29 @@ class FederationConfig:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read and check a file; paths in it are relative to its folder."""
-        path, tables = _tables(path, {"federation", "server"})
-        chosen = _table(tables, "federation", _FEDERATION_KEYS, path)
-        server = _table(tables, "server", _SERVER_KEYS, path)
-        keys = _need(chosen, "parties", path)
+        known = {"federation": _FEDERATION_KEYS | _RETRY_KEYS, "server": _SERVER_KEYS}
+        file = _File(path, known)
+        settings = file.table("federation")
+        keys = settings.pop("parties", None)
         if not isinstance(keys, dict) or not keys:
             raise ConfigError(
                 f"{path}: [federation.parties] must give the public key file of each party, e.g. "
                 'clinic-a = "keys/clinic-a.pub".'
             )
+        retry = {key: settings.pop(key) for key in _RETRY_KEYS & set(settings)}
+        settings["retry"] = RetryPolicy(**{"timeout": 120.0, "attempts": 2, **retry})
+        if "scale" in settings:
+            settings["scale"] = tuple(settings["scale"])
         return cls(
-            keys={name: _file(key, path) for name, key in keys.items()},
-            settings=_settings(chosen),
-            host=str(server.get("host", "127.0.0.1")),
-            port=int(_need(server, "port", path)),
-            ca=_file(_need(server, "ca", path), path),
-            certificate=_file(_need(server, "certificate", path), path),
-            key=_file(_need(server, "key", path), path),
-            folder=_file(server.get("folder", "federation-state"), path),
-            path=path,
+            keys={name: file.resolve(key) for name, key in keys.items()},
+            settings=settings,
+            host=str(file.value("server", "host", "127.0.0.1")),
+            port=int(file.value("server", "port")),
+            ca=file.file("server", "ca"),
+            certificate=file.file("server", "certificate"),
+            key=file.file("server", "key"),
+            folder=file.file("server", "folder", "federation-state"),
+            path=file.path,
         )
 
 
@@ -91,7 +134,26 @@ class Training:
 
     data: Path
     privacy: Privacy
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, file: _File) -> Self:
+        """Read the table [train]."""
+        table = file.table("train")
+        low, high = (_column_values(file.value("train", end)) for end in ("low", "high"))
+        privacy = Privacy(
+            epsilon=file.value("train", "epsilon"),
+            delta=table.get("delta", 0.0),
+            unit=table.get("unit", "entry"),
+            domain=(low, high),
+        )
+        options = {name: table[name] for name in _MODEL_KEYS & set(table)}
+        return cls(data=file.file("train", "data"), privacy=privacy, options=options)
+
+
+def _column_values(value: Any) -> Any:
+    """One number for all columns, or one for each."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +169,8 @@ class PartyConfig:
     trusted : Path or None
         File of the keys whose signature on the model counts. Without one, the certificate of a
         model from a file is an unverified claim.
-    consent : tuple of str
-        Objections that the owner accepts, see `permea.federation.party.OBJECTIONS`.
-    encrypted_only, client_keys : bool, tuple of str
-        Whether and for whom to encrypt, see `permea.federation.Party`.
+    options : dict
+        Further keywords for `Party`: ``consent``, ``encrypted_only``, ``client_keys``.
     address : str
         ``host:port`` of the aggregator.
     ca, key : Path
@@ -127,7 +187,8 @@ class PartyConfig:
 
     name: str
     model: Path
-    consent: tuple[str, ...]
+    trusted: Path | None
+    options: Mapping[str, Any]
     address: str
     ca: Path
     key: Path
@@ -135,109 +196,30 @@ class PartyConfig:
     guard: Mapping[str, Any]
     training: Training | None
     path: Path
-    encrypted_only: bool = False
-    client_keys: tuple[str, ...] = ()
-    trusted: Path | None = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read and check a file; paths in it are relative to its folder."""
-        path, tables = _tables(path, {"party", "server", "guard", "train"})
-        party = _table(tables, "party", _PARTY_KEYS, path)
-        link = _table(tables, "server", _LINK_KEYS, path)
-        guard = dict(_table(tables, "guard", _GUARD_KEYS, path))
-        name = str(_need(party, "name", path))
-        guard["log"] = _file(guard.get("log", f"{name}-audit.jsonl"), path)
-        consent = party.get("consent", ())
+        known = {"party": _PARTY_KEYS, "server": _LINK_KEYS, "guard": _GUARD_KEYS}
+        file = _File(path, {**known, "train": _TRAIN_KEYS | _MODEL_KEYS})
+        party, name = file.table("party"), str(file.value("party", "name"))
+        own = ("consent", "encrypted_only", "client_keys")
         return cls(
             name=name,
-            model=_file(_need(party, "model", path), path),
-            trusted=_file(party["trusted"], path) if "trusted" in party else None,
-            consent=(consent,) if isinstance(consent, str) else tuple(consent),
-            encrypted_only=bool(party.get("encrypted_only", False)),
-            client_keys=tuple(str(digest) for digest in party.get("client_keys", ())),
-            address=str(_need(link, "address", path)),
-            ca=_file(_need(link, "ca", path), path),
-            key=_file(_need(link, "key", path), path),
-            folder=_file(link.get("folder", f"{name}-state"), path),
-            guard=guard,
-            training=_training(tables, path) if "train" in tables else None,
-            path=path,
+            model=file.file("party", "model"),
+            trusted=file.file("party", "trusted") if "trusted" in party else None,
+            options={key: party[key] for key in own if key in party},
+            address=str(file.value("server", "address")),
+            ca=file.file("server", "ca"),
+            key=file.file("server", "key"),
+            folder=file.file("server", "folder", f"{name}-state"),
+            guard={**file.table("guard"), "log": file.file("guard", "log", f"{name}-audit.jsonl")},
+            training=Training.of(file) if file.table("train") else None,
+            path=file.path,
         )
 
-    def party(self, *, guard: Guard | None = None) -> Party:
-        """The party of the model file; raises when it may not join."""
-        return Party.from_file(
-            self.name,
-            self.model,
-            trusted=None if self.trusted is None else TrustedKeys.load(self.trusted),
-            consent=self.consent,
-            guard=guard,
-            encrypted_only=self.encrypted_only,
-            client_keys=self.client_keys,
-        )
-
-    def make_guard(self) -> Guard:
-        """The guard that the file configures."""
-        return Guard(**self.guard)
-
-
-def _training(tables: Mapping[str, Any], path: Path) -> Training:
-    train = dict(_table(tables, "train", _TRAIN_KEYS, path))
-    low, high = (_columns(_need(train, end, path)) for end in ("low", "high"))
-    privacy = Privacy(
-        epsilon=_need(train, "epsilon", path),
-        delta=train.get("delta", 0.0),
-        unit=train.get("unit", "entry"),
-        domain=(low, high),
-    )
-    names = ("n_components", "n_layers", "branch_size")
-    options: dict[str, Any] = {name: train[name] for name in names if name in train}
-    return Training(data=_file(_need(train, "data", path), path), privacy=privacy, options=options)
-
-
-def _settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of `Federation.over`, with a `RetryPolicy`."""
-    wait = {key: chosen[key] for key in ("timeout", "attempts", "backoff") if key in chosen}
-    plain = {
-        key: value
-        for key, value in chosen.items()
-        if key not in ("parties", "timeout", "attempts", "backoff")
-    }
-    if "scale" in plain:
-        plain["scale"] = tuple(plain["scale"])
-    return {**plain, "retry": RetryPolicy(**{"timeout": 120.0, "attempts": 2, **wait})}
-
-
-def _tables(path: str | os.PathLike[str], known: set[str]) -> tuple[Path, dict[str, Any]]:
-    path = Path(path).resolve()
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist. Check the path given with --config.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    if unknown := sorted(set(tables) - known):
-        raise ConfigError(f"{path}: unknown tables {unknown}; known are {sorted(known)}.")
-    return path, tables
-
-
-def _table(tables: Mapping[str, Any], name: str, known: set[str], path: Path) -> dict[str, Any]:
-    table = tables.get(name, {})
-    if unknown := sorted(set(table) - known):
-        raise ConfigError(f"{path}: unknown keys {unknown} in [{name}]; known: {sorted(known)}.")
-    return dict(table)
-
-
-def _need(table: Mapping[str, Any], key: str, path: Path) -> Any:
-    if key not in table:
-        raise ConfigError(f"{path}: {key} is missing.")
-    return table[key]
-
-
-def _file(value: Any, path: Path) -> Path:
-    return (path.parent / Path(str(value)).expanduser()).resolve()
-
-
-def _columns(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    def party(self) -> Party:
+        """The party of the model file, with its guard; raises when it may not join."""
+        trusted = None if self.trusted is None else TrustedKeys.load(self.trusted)
+        guard = Guard(**self.guard)
+        return Party.from_file(self.name, self.model, trusted=trusted, guard=guard, **self.options)

@@ -8,7 +8,7 @@ import argparse
 import datetime
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from permea._files import write_atomically
+
+_AUTHORITY = "permea trial authority"
 
 
 def make_trial_certificates(
@@ -60,11 +62,27 @@ def make_trial_certificates(
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     authority_key = ec.generate_private_key(ec.SECP384R1())
-    authority = _authority(authority_key, days)
     server_key = ec.generate_private_key(ec.SECP384R1())
-    server = _server(server_key, authority, authority_key, hosts, days)
-    _write(folder / "ca.crt", authority.public_bytes(serial.Encoding.PEM))
-    _write(folder / "server.crt", server.public_bytes(serial.Encoding.PEM))
+    public = authority_key.public_key()
+    usage = x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
+        encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    authority: dict[x509.ExtensionType, bool] = {
+        x509.BasicConstraints(ca=True, path_length=0): True,
+        usage: True,
+        x509.SubjectKeyIdentifier.from_public_key(public): False,
+    }
+    server: dict[x509.ExtensionType, bool] = {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        x509.SubjectAlternativeName([_host(host) for host in hosts]): False,
+        x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]): False,
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(public): False,
+    }
+    signed_by = (_AUTHORITY, authority_key, days)
+    _write(folder / "ca.crt", _certificate(_AUTHORITY, authority_key, *signed_by, authority))
+    _write(folder / "server.crt", _certificate(hosts[0], server_key, *signed_by, server))
     _write(folder / "server.key", _private(server_key, serial.PrivateFormat.PKCS8), private=True)
     for name in parties:
         make_party_key(folder, name)
@@ -81,54 +99,28 @@ def make_party_key(folder: str | Path, name: str) -> tuple[Path, Path]:
     return private, public
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
-    name = _name("permea trial authority")
-    usage = x509.KeyUsage(
-        digital_signature=False, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
-        encipher_only=False, decipher_only=False,
-    )  # fmt: skip
-    return (
-        _builder(name, name, key, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA384())
-    )
-
-
-def _server(
+def _certificate(
+    subject: str,
     key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    hosts: Sequence[str],
+    issuer: str,
+    issuer_key: ec.EllipticCurvePrivateKey,
     days: int,
-) -> x509.Certificate:
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    server_use = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
-    return (
-        _builder(_name(hosts[0]), authority.subject, key, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
-        .add_extension(server_use, critical=False)
-        .add_extension(issuer, critical=False)
-        .sign(authority_key, hashes.SHA384())
-    )
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
+    extensions: Mapping[x509.ExtensionType, bool],
+) -> bytes:
+    """A signed certificate with these extensions, each critical or not."""
     now = datetime.datetime.now(datetime.UTC)
-    return (
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(subject))
+        .issuer_name(_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=days))
     )
+    for extension, critical in extensions.items():
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(issuer_key, hashes.SHA384()).public_bytes(serial.Encoding.PEM)
 
 
 def _name(text: str) -> x509.Name:
