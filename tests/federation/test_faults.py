@@ -69,7 +69,7 @@ FAULTS = {
         "invalid reply: distances are not floating-point",
     ),
     "unknown classes": (None, UNKNOWN, "claims 1 classes that this federation does not have"),
-    "other schema": (None, OTHER, "do not speak of the same features"),
+    "other schema": (None, OTHER, "do not have the same features"),
 }
 
 

@@ -153,7 +153,7 @@ class TestSchema:
 
     def test_a_federation_in_one_process_does_not_start_with_strangers(self):
         X, y = blobs()
-        with pytest.raises(SchemaError, match="b: The parties do not speak of the same features"):
+        with pytest.raises(SchemaError, match="b: The parties do not have the same features"):
             Federation(
                 [plain_party("a", X, y), plain_party("b", X[:, :3], y, n_components=2, n_layers=1)]
             )

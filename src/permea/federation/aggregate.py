@@ -18,19 +18,20 @@ _NEARLY_ALL = 0.95  # of the queries
 _MUCH_NEARER = 0.1  # of the distance of the next party to the same class
 
 
-def check_distances(values: Any, n_queries: int, n_classes: int) -> Array:
+def check_distances(values: Any, shape: tuple[int, int]) -> Array:
     """The distances of a reply, or `InvalidReplyError` when no distance function can give them."""
     array = np.asarray(values)
+    problem = ""
     if array.dtype not in (np.float32, np.float64):
-        raise InvalidReplyError("invalid reply: distances are not floating-point numbers")
-    if array.shape != (n_queries, n_classes):
-        raise InvalidReplyError(
-            f"invalid reply: distances of shape {array.shape} instead of {(n_queries, n_classes)}"
-        )
-    if np.isnan(array).any():
-        raise InvalidReplyError("invalid reply: NaN among the distances")
-    if (array < 0).any():
-        raise InvalidReplyError("invalid reply: negative distances")
+        problem = "distances are not floating-point numbers"
+    elif array.shape != shape:
+        problem = f"distances of shape {array.shape} instead of {shape}"
+    elif np.isnan(array).any():
+        problem = "NaN among the distances"
+    elif (array < 0).any():
+        problem = "negative distances"
+    if problem:
+        raise InvalidReplyError(f"invalid reply: {problem}")
     return array
 
 

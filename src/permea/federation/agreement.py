@@ -31,7 +31,7 @@ _LARGEST_TEXT = 1 << 24
 
 
 def canonical_description(value: Any, depth: int = 0) -> Any:
-    """Give plain values for JSON that stand for ``value`` in every process.
+    """Plain JSON values that identify ``value`` in every process.
 
     Feature maps of permea are described by class and parameters, because they depend on nothing
     else; other transformers by what fitting left in them as well. Arrays become digests.
@@ -47,7 +47,7 @@ def canonical_description(value: Any, depth: int = 0) -> Any:
     TypeError: An object of type object has no description that another process would recognise...
     """
     if depth > _DEEPEST:
-        raise TypeError("The features are nested too deeply, or hold themselves.")
+        raise TypeError("The features are nested too deeply, or contain themselves.")
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float | np.number | np.bool_):
@@ -62,7 +62,7 @@ def canonical_description(value: Any, depth: int = 0) -> Any:
 
 
 def plain_number(name: str, value: Any) -> float:
-    """A finite float; numbers in disguise (texts, booleans) are refused.
+    """A finite float; texts and booleans are refused.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def plain_number(name: str, value: Any) -> float:
 
 
 def parsed_object(text: Any) -> dict[str, Any]:
-    """Read a JSON object of an ordinary size, in which no entry is written twice.
+    """Read a JSON object of an ordinary size, in which no entry occurs twice.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _array(value: Any) -> dict[str, Any]:
 
 
 def _object(value: Any, depth: int) -> dict[str, Any]:
-    """Classes by name, functions by name, and what objects hold."""
+    """Classes by name, functions by name, and the attributes of objects."""
     if isinstance(value, np.dtype):
         return {"dtype": value.str}
     if isinstance(value, np.ufunc):
@@ -147,25 +147,25 @@ PURPOSE = "agreement"  # what a signature on an agreement is for
 MOST_PARTIES = 2**16
 MOST_ROUNDS = 1000
 MOST_COLUMNS = 10**6
-_OWN_BUSINESS = ("ledger", "dataset", "random_state")  # what parties need not agree on
+_LOCAL = ("ledger", "dataset", "random_state")  # what parties need not agree on
 _ENTRIES = ("privacy", "features", "neighbours", "classes", "output_domain", "radius",
             "feature_norm", "split")  # parameters with an entry of their own  # fmt: skip
 _WRONG = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)
 
 
 class AgreementError(SchemaError):
-    """A document is no agreement, is not signed by a trusted key, or is another one."""
+    """A document is no agreement, is not signed by a trusted key, or is not the agreed one."""
 
 
 def collusion_epsilon(
     plan: MomentPlan, *, noise_shares: int, n_parties: int, colluding: int
 ) -> float:
-    """The ε that is left when parties take their own shares out of the noise.
+    """The ε that is left when parties subtract their own shares of the noise.
 
     Each of ``n_parties`` added a share of variance σ²/``noise_shares``. Colluding parties know
     their own shares, so the noise on the rows of the others has the variance
     (``n_parties`` - ``colluding``) σ²/``noise_shares``. With one honest party this is also what
-    holds against whoever reads a single message before it was added to the others.
+    holds against a reader of a single message before it was added to the others.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def collusion_epsilon(
     noise_shares : int
         Number of shares the noise was cut into.
     n_parties, colluding : int
-        Parties that answered, and how many of them tell each other their shares.
+        Parties that replied, and how many of them share their noise.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def collusion_epsilon(
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What all parties of a federation of moments have agreed on, to the last number.
+    """What all parties of a federation of moments have agreed on.
 
     Make one with `Agreement.of`, let owners sign it with `signed`, send it as JSON.
 
@@ -236,9 +236,9 @@ class Agreement:
         Number of shares: the least number of parties that must not collude for the promise to hold
         as it is written; 1 for own noise.
     least_parties : int
-        Parties that must answer, at least ``noise_shares``.
+        Parties that must reply, at least ``noise_shares``.
     rounds : int
-        How often each party may be asked; every round is charged to its ledger.
+        Number of rounds; each is charged to the ledger of every party.
     parties : tuple of str
         Names of all parties.
     signatures : tuple of Signature
@@ -290,7 +290,7 @@ class Agreement:
             if self.privacy.n_columns not in (None, self.n_columns):
                 raise ValueError("the domain is declared for another number of columns.")
             self._set("privacy", self.plan.privacy)  # names the mechanism that is used
-            assert self.digest  # everything can be written down
+            assert self.digest  # everything can be serialised
         except _WRONG as error:
             raise AgreementError(f"Not an agreement: {error}") from error
 
@@ -317,7 +317,7 @@ class Agreement:
         if not isinstance(names, tuple) or not 1 <= len(names) <= MOST_PARTIES:
             raise ValueError("parties must name the parties, each by a text.")
         if not all(checked_name(name).isprintable() for name in names):
-            raise ValueError("the name of a party holds characters that cannot be printed.")
+            raise ValueError("the name of a party has characters that cannot be printed.")
         if len(set(names)) < len(names):
             raise ValueError("two parties have the same name.")
         if self.noise not in get_args(Noise):
@@ -335,7 +335,7 @@ class Agreement:
         if not isinstance(self.model, str) or not self.model.isidentifier():
             raise ValueError("model must be the name of a class.")
         if (self.classes is None) == (self.output_domain is None):
-            raise ValueError("give the declared classes or the declared range of the outputs.")
+            raise ValueError("either classes or output_domain must be declared, not both.")
         if self.output_domain is not None:
             low, high = (_ends(end) for end in self.output_domain)
             q = self.n_targets
@@ -364,13 +364,13 @@ class Agreement:
         rounds: int = 1,
         n_targets: int = 1,
     ) -> Self:
-        """Write down what ``estimator`` would learn from rows of ``n_columns``; no row is read.
+        """The agreement under which ``estimator`` learns from rows of ``n_columns``; reads no row.
 
         Parameters
         ----------
         estimator : MomentClassifier or MomentRegressor
             Not fitted, with ``privacy``, and ``classes`` or ``output_domain``. Its ``ledger``,
-            ``dataset`` and ``random_state`` are the business of each party.
+            ``dataset`` and ``random_state`` are chosen by each party.
         n_columns : int
             Columns of the rows.
         parties : sequence of str
@@ -381,19 +381,19 @@ class Agreement:
             Number of shares; by default ``least_parties`` (1 for own noise). One less for every
             party that may collude.
         least_parties : int, optional
-            Parties that must answer; by default all.
+            Parties that must reply; by default all.
         rounds : int, default=1
             Rounds allowed.
         n_targets : int, default=1
             Outputs per row.
         """
         parameters = estimator.get_params(deep=False)
-        own = type(estimator)(**{**parameters, **dict.fromkeys(_OWN_BUSINESS)})
+        own = type(estimator)(**{**parameters, **dict.fromkeys(_LOCAL)})
         plan = own.prepare(n_columns, n_targets)
         least = len(parties) if least_parties is None else least_parties
         shares = (1 if noise == "own" else least) if noise_shares is None else noise_shares
         classes = getattr(own, "classes_", None)
-        rest = {n: parameters[n] for n in set(parameters) - {*_ENTRIES, *_OWN_BUSINESS}}
+        rest = {n: parameters[n] for n in set(parameters) - {*_ENTRIES, *_LOCAL}}
         return cls(
             model=type(estimator).__name__,
             settings=canonical(canonical_description(rest)).decode(),
@@ -430,7 +430,8 @@ class Agreement:
         values["privacy"] = self.privacy.to_dict()
         for name in ("settings", "features"):
             values[name] = json.loads(values[name])
-        return {"schema": SCHEMA, **{name: _listed(value) for name, value in values.items()}}
+        document: dict[str, Any] = json.loads(canonical({"schema": SCHEMA, **values}))
+        return document
 
     @cached_property
     def digest(self) -> str:
@@ -465,8 +466,8 @@ class Agreement:
         made = cls(**known)
         if canonical(made.to_dict()) != written:
             raise AgreementError(
-                "Not an agreement: its values are not written as permea writes them, so what was "
-                "signed would not be what is used. Write it with to_json."
+                "Not an agreement: its values are not written as permea writes them, so the signed "
+                "document would differ from the one in use. Write it with to_json."
             )
         return made
 
@@ -496,12 +497,12 @@ class Agreement:
         ours, theirs = self._document(), other._document()
         return tuple(n for n in ours if canonical({"": ours[n]}) != canonical({"": theirs[n]}))
 
-    # ---- in words --------------------------------------------------------------------------------
+    # ---- summaries ------------------------------------------------------------------------------
 
     def collusion_epsilon(self, colluding: int, n_parties: int | None = None) -> float:
-        """The ε left when ``colluding`` of the parties that answered subtract their shares.
+        """The ε left when ``colluding`` of the parties that replied subtract their shares.
 
-        ``n_parties`` answered; ``least_parties`` by default, which is the worst case. Own noise
+        ``n_parties`` replied; ``least_parties`` by default, which is the worst case. Own noise
         does not depend on the others.
         """
         if self.noise == "own":
@@ -512,7 +513,7 @@ class Agreement:
         )
 
     def collusion_text(self, n_parties: int | None = None) -> str:
-        """What is left of the promise when parties collude, in one sentence with its figures."""
+        """What remains of the promise when parties collude, with figures."""
         if self.noise == "own":
             return "every party adds all of the noise: colluding parties learn no more than others"
         n = self.least_parties if n_parties is None else n_parties
@@ -521,11 +522,11 @@ class Agreement:
             for k in sorted({1, n // 2, n - 1} & set(range(1, n)))
         ]
         alone = self.collusion_epsilon(0, 1)
-        figures.append(f"whoever reads one party's message alone: ε = {alone:.3g} per record")
+        figures.append(f"a reader of a single party's message: ε = {alone:.3g} per record")
         return f"{'; '.join(figures)}; all at δ = {self.privacy.delta:.3g} per record"
 
     def describe(self) -> str:
-        """What an owner should read before signing."""
+        """Summary for an owner to read before signing."""
         event = self.plan.event("", "")
         total, delta = self.rounds * event.epsilon, self.rounds * event.delta
         if self.classes is None:
@@ -540,7 +541,7 @@ class Agreement:
             "model": f"{self.model}, {outputs}",
             "features": f"{self.n_features} from {self.n_columns} columns, norm "
             f"{self.feature_norm:g}, radius {self.radius:g}: {_short(self.features)}",
-            "parties": f"{', '.join(self.parties)}; {self.least_parties} of them must answer",
+            "parties": f"{', '.join(self.parties)}; {self.least_parties} of them must reply",
             "noise": f"every party adds {shares} of the noise",
             "collusion": self.collusion_text(),
         }
@@ -560,12 +561,6 @@ def _ends(end: Any) -> Any:
     if isinstance(end, Sequence | np.ndarray) and not isinstance(end, str):
         return tuple(plain_number("output_domain", value) for value in end)
     return plain_number("output_domain", end)
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _listed(item) for name, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _tupled(value: Any) -> Any:

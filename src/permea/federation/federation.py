@@ -14,26 +14,10 @@ from permea._parallel import batches
 from permea._progress import progress
 from permea._text import safe_text
 from permea.compose import matching_scores
-from permea.federation.aggregate import (
-    Aggregation,
-    Answer,
-    Suspicion,
-    check_distances,
-    combine,
-    reasons_text,
-    suspicions,
-    warned,
-)
-from permea.federation.encryption import EvaluationKey
-from permea.federation.encryption.protocol import (
-    EncryptedAnswer,
-    EncryptedQuery,
-    KeyHolder,
-    Terms,
-    aggregate_replies,
-    check_reply,
-    make_terms,
-)
+from permea.federation import aggregate
+from permea.federation.aggregate import Aggregation, Answer, Suspicion, reasons_text
+from permea.federation.encryption import EvaluationKey, protocol
+from permea.federation.encryption.protocol import EncryptedAnswer, EncryptedQuery, Terms
 from permea.federation.errors import FederationError, QuorumError, SchemaError
 from permea.federation.party import Party, align_classes
 from permea.federation.schema import Label, Schema, agree
@@ -285,13 +269,13 @@ class Federation:
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Class of each query (004 eq. 104); warns when parties are missing or suspicious."""
-        return warned(self.ask(X)).labels
+        return aggregate.warned(self.ask(X)).labels
 
     def distances(self, X: ArrayLike) -> Array:
         """Distance of each query to each class over the parties (004 eq. 101)."""
         if self.encrypted:
             raise ValueError("An encrypted federation gives labels only; use predict.")
-        found = warned(self.ask(X)).distances
+        found = aggregate.warned(self.ask(X)).distances
         assert found is not None
         return found
 
@@ -344,7 +328,7 @@ class Federation:
 
     def _ask_on_ciphertexts(self, X: ArrayLike, client: str) -> Answer:
         """All three roles in this process: the labels are those of three programs."""
-        holder = KeyHolder(self.terms(n_queries=max(1, len(np.asarray(X)))))
+        holder = protocol.KeyHolder(self.terms(n_queries=max(1, len(np.asarray(X)))))
         query = holder.query()
         found = self._encrypted_labels(X, holder.terms, query, holder.keys.evaluation, client)
         labels, _ = holder.labels(found.ciphertexts, query)
@@ -366,7 +350,7 @@ class Federation:
         schema = self.schema
         if self.classes is not None:
             schema = replace(schema, classes=tuple(self.classes))
-        return make_terms(
+        return protocol.make_terms(
             schema,
             self.names,
             scheme=self.scheme,
@@ -405,10 +389,10 @@ class Federation:
         scheme = terms.scheme
 
         def read(name: str, reply: Any, request: Request) -> bytes:
-            return check_reply(scheme, key, reply, request, name)
+            return protocol.check_reply(scheme, key, reply, request, name)
 
         def decide(replies: dict[str, bytes], missing: dict[str, str], request: Request) -> bytes:
-            return aggregate_replies(scheme, key, replies, request)
+            return protocol.aggregate_replies(scheme, key, replies, request)
 
         queries, size = terms.schema.check_queries(X), terms.batch_size(self.batch_size)
         parts, provenance = self._collect(queries, client, size, read, decide, query)
@@ -473,7 +457,8 @@ class Federation:
         if reply.fingerprint != schema.fingerprint:
             del self._known[name]  # it may introduce itself again before the next query
             raise SchemaError("replies under another schema than it introduced itself with")
-        found = check_distances(reply.distances, len(request.queries), len(schema.classes))
+        shape = len(request.queries), len(schema.classes)
+        found = aggregate.check_distances(reply.distances, shape)
         return align_classes(found, schema.classes, classes)
 
     def _decide(
@@ -484,7 +469,7 @@ class Federation:
         reported: tuple[Suspicion, ...] = ()
         while True:
             stack = np.stack(list(replies.values()))
-            found = suspicions(stack, list(replies), queries)
+            found = aggregate.suspicions(stack, list(replies), queries)
             reported += tuple(one for one in found if one not in reported)
             if not found or self.suspects == "report":
                 break
@@ -492,7 +477,7 @@ class Federation:
                 replies.pop(one.party, None)
                 missing[one.party] = f"excluded: {one.reason}"
             self._check_quorum(replies, missing)
-        distances = combine(stack, self.aggregation, drop=self.drop)
+        distances = aggregate.combine(stack, self.aggregation, drop=self.drop)
         label = distances.argmin(axis=1)
         nearest = None
         if self.aggregation == "min":

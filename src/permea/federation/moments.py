@@ -38,22 +38,10 @@ from permea.federation.errors import (
 )
 from permea.federation.party import checked_name
 from permea.federation.transport import Failure, RetryPolicy, run_calls
+from permea.privacy import moments as noising
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Receipt
-from permea.privacy.moments import (
-    FeatureSums,
-    MeanNoise,
-    MomentPlan,
-    Moments,
-    MomentSums,
-    add_noise,
-    certify,
-    mean_from_steps,
-    mean_noise,
-    moment_noise,
-    moments_from_steps,
-    noised_mean_steps,
-)
+from permea.privacy.moments import FeatureSums, MomentPlan, Moments, MomentSums
 from permea.privacy.release import Release, warn_if_worthless
 from permea.privacy.sampling import BitSource, Process, bit_source, this_process
 from permea.privacy.signing import TrustedKeys
@@ -88,7 +76,9 @@ class Message:
 
 def mean_message(sums: FeatureSums, plan: MomentPlan, needed: int, source: BitSource) -> Message:
     """A party's sum of features with its share of the noise, for the first stage."""
-    noised = noised_mean_steps(sums, mean_noise(plan, source, shares=_positive(needed)), plan)
+    noised = noising.noised_mean_steps(
+        sums, noising.mean_noise(plan, source, shares=_positive(needed)), plan
+    )
     values = np.append(noised.features, np.int64(noised.size))
     return Message(values, sums.n_rows if plan.neighbours == "replace" else 0, needed)
 
@@ -98,7 +88,9 @@ def moment_message(sums: MomentSums, plan: MomentPlan, needed: int, source: BitS
 
     Of the symmetric matrix the upper triangle is sent.
     """
-    noised = add_noise(sums, moment_noise(plan, source, shares=_positive(needed)), plan)
+    noised = noising.add_noise(
+        sums, noising.moment_noise(plan, source, shares=_positive(needed)), plan
+    )
     upper = noised.second[np.triu_indices(plan.n_features)]
     return Message(
         np.concatenate([upper, noised.cross.ravel(), noised.tally]), noised.n_rows, needed
@@ -119,7 +111,7 @@ def aggregate(messages: Sequence[Message], *, least: int = 1) -> Message:
     messages : sequence of Message
         Of one round, under one agreement, with noise sized for one number of parties.
     least : int, default=1
-        Parties that must have replied, beside what their shares of the noise require.
+        Parties that must have replied, in addition to what their shares of the noise require.
 
     Examples
     --------
@@ -159,7 +151,9 @@ def _check_replied(replied: int, least: int, reasons: str = "") -> None:
 
 def open_mean(total: Message, plan: MomentPlan) -> NDArray[np.float64]:
     """The noised mean of all rows."""
-    return mean_from_steps(MeanNoise(total.values[:-1], int(total.values[-1])), plan)
+    return noising.mean_from_steps(
+        noising.MeanNoise(total.values[:-1], int(total.values[-1])), plan
+    )
 
 
 def open_moments(total: Message, plan: MomentPlan) -> Moments:
@@ -171,7 +165,7 @@ def open_moments(total: Message, plan: MomentPlan) -> Moments:
     second[above] = triangle
     second = np.where(np.tri(D, k=-1, dtype=bool), second.T, second)
     cross, tally = rest[: D * C].reshape(D, C), rest[D * C :]
-    return moments_from_steps(MomentSums(second, cross, tally, total.n_rows), plan)
+    return noising.moments_from_steps(MomentSums(second, cross, tally, total.n_rows), plan)
 
 
 def add_released(parts: Sequence[Moments]) -> Moments:
@@ -197,13 +191,13 @@ class _Round:
     released: bool = False
 
 
+@dataclass
 class _Rounds:
-    """The round that a party is in, and a lock. It belongs to one object in one process."""
+    """The current round of a party, and a lock. It belongs to one object in one process."""
 
-    def __init__(self) -> None:
-        self.process: Process = this_process()
-        self.lock = threading.Lock()
-        self.current: _Round | None = None
+    process: Process = field(default_factory=this_process)
+    lock: Any = field(default_factory=threading.Lock)
+    current: _Round | None = None
 
 
 class MomentParty:
@@ -215,7 +209,7 @@ class MomentParty:
         Name of the party, one of those in the agreement.
     estimator : MomentClassifier or MomentRegressor
         What is to be learned, not fitted: with ``privacy``, and ``classes`` or ``output_domain``.
-        It must be what the agreement says. Its ``random_state`` is the party's own.
+        It must match the agreement. Its ``random_state`` is the party's own.
     X, y : array-like
         Its rows and outputs. They stay here.
     agreement : Agreement
@@ -284,7 +278,7 @@ class MomentParty:
         self._rounds = _Rounds()
 
     def _accepted(self, agreement: Agreement, trusted: TrustedKeys) -> Agreement:
-        """The agreement, if the owner's keys signed it and it says what this party would do."""
+        """The agreement, if a trusted key signed it and it matches this party."""
         if not isinstance(agreement, Agreement):
             raise TypeError("agreement must be an Agreement: see Agreement.of.")
         if not agreement.signers(trusted):
@@ -569,7 +563,7 @@ class MomentFederation:
     ) -> tuple[list[Message], int]:
         """Messages of the parties that replied, or their total; and how many replied.
 
-        With shared noise the total is made by additive encryption: nobody sees a single message.
+        With shared noise the total is made by additive encryption, so no role sees a single message.
         """
         if self.agreement.noise == "own":
             messages = self._replies(work, round_id)
@@ -638,7 +632,7 @@ class MomentFederation:
         agreement, shares = self.agreement, self.agreement.noise_shares
         text = _STEPS[agreement.noise].format(n=replied, shares=shares, spare=replied - shares)
         certificate = (
-            certify(agreement.plan, moments, seeded)
+            noising.certify(agreement.plan, moments, seeded)
             .add_step(f"agreement {agreement.digest}; each party charged its own ledger first")
             .add_step(text)
             .add_step(agreement.collusion_text(replied))

@@ -1,11 +1,11 @@
-"""What parties must agree on before a distance means the same to all of them."""
+"""Features and classes, which parties must agree on before their distances are comparable."""
 
 import hashlib
 import json
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -43,7 +43,7 @@ class Schema:
     >>> agree({"a": a, "b": Schema(n_features=3, classes=(1, 2))})
     Traceback (most recent call last):
         ...
-    permea.federation.errors.SchemaError: The parties do not speak of the same features: ...
+    permea.federation.errors.SchemaError: The parties do not have the same features: ...
     """
 
     n_features: int
@@ -74,7 +74,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from `to_dict`; anything else is refused, for it comes from a stranger."""
+        """Build from `to_dict`; anything else is refused, because it comes from outside."""
         try:
             names, domain, classes = values["feature_names"], values["domain"], values["classes"]
             if any(isinstance(part, str) for part in (names, domain, classes)):
@@ -95,30 +95,29 @@ class Schema:
 
     def check(self) -> None:
         """Raise unless this can be the schema of a classifier."""
+        problem, names = "", self.feature_names
         if not self.classes or not all(_is_label(label) for label in self.classes):
-            raise SchemaError(
-                "A party must know at least one class, and name it by a finite number or by a text "
-                f"of at most {_LONGEST_LABEL} characters."
+            problem = (
+                "must know at least one class, named by a finite number or by a text of at most "
+                f"{_LONGEST_LABEL} characters"
             )
-        if len(set(self.classes)) != len(self.classes):
-            raise SchemaError("A party names a class twice.")
-        if not 1 <= self.n_features <= _MOST_FEATURES:
-            raise SchemaError(
-                f"A party must have at least one feature, and at most {_MOST_FEATURES}."
+        elif len(set(self.classes)) != len(self.classes):
+            problem = "names a class twice"
+        elif not 1 <= self.n_features <= _MOST_FEATURES:
+            problem = f"must have 1 to {_MOST_FEATURES} features"
+        elif names is not None and len(names) != self.n_features:
+            problem = f"names {len(names)} features and has {self.n_features}"
+        elif self.domain is not None and not _is_domain(self.domain, self.n_features):
+            problem = (
+                "declares an invalid domain: low < high are needed, finite numbers, one for all "
+                "features or one for each"
             )
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise SchemaError(
-                f"A party names {len(self.feature_names)} features and has {self.n_features}."
-            )
-        if self.domain is not None and not _is_domain(self.domain, self.n_features):
-            raise SchemaError(
-                "A party declares a domain that is none: low < high are needed, finite numbers, "
-                "one for all features or one for each."
-            )
+        if problem:
+            raise SchemaError(f"A party {problem}.")
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the schema: who answers under another one is noticed."""
+        """Hash of the schema, by which a reply under another one is detected."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:32]
 
     @property
@@ -173,22 +172,17 @@ def agree(schemas: Mapping[str, Schema]) -> Schema:
     for name, schema in others:
         if schema.n_features != one.n_features:
             raise SchemaError(
-                "The parties do not speak of the same features: "
+                "The parties do not have the same features: "
                 f"{first!r} has {one.n_features} features, {name!r} has {schema.n_features}. Every "
                 "party must use the same columns in the same order."
             )
         names = _same("feature names or their order", names, schema.feature_names, first, name)
         domain = _same("the declared domain of the features", domain, schema.domain, first, name)
-    return Schema(
-        n_features=one.n_features,
-        classes=_union(schemas),
-        feature_names=names,
-        domain=domain,
-    )
+    return replace(one, classes=_union(schemas), feature_names=names, domain=domain)
 
 
 def _same(what: str, known: Any, found: Any, first: str, name: str) -> Any:
-    """The one declaration that both share; a party that declares nothing agrees with all."""
+    """The declaration that both share; a party that declares nothing agrees with all."""
     if known is None or found is None:
         return known if found is None else found
     if _plain(known) != _plain(found):
@@ -200,17 +194,14 @@ def _same(what: str, known: Any, found: Any, first: str, name: str) -> Any:
 
 
 def _union(schemas: Mapping[str, Schema]) -> tuple[Label, ...]:
-    """All classes in order; labels of different kinds are no common language."""
-    kinds = {
-        name: {"text" if isinstance(c, str) else "number" for c in schema.classes}
-        for name, schema in schemas.items()
-    }
-    if len(set.union(*kinds.values())) > 1:
-        texts = [name for name, kind in kinds.items() if "text" in kind]
-        raise SchemaError(
-            f"Some parties label classes by text ({', '.join(map(repr, texts))}), others by number."
-        )
+    """All classes in order; texts and numbers cannot be mixed."""
     every: set[Any] = {label for schema in schemas.values() for label in schema.classes}
+    texts = {label for label in every if isinstance(label, str)}
+    if texts and texts != every:
+        names = [repr(name) for name, schema in schemas.items() if texts & set(schema.classes)]
+        raise SchemaError(
+            f"Some parties label classes by text ({', '.join(names)}), others by number."
+        )
     return tuple(sorted(every))
 
 

@@ -23,17 +23,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.federation.encryption.engine import (
-    RINGS,
-    Engine,
-    Parameters,
-    choose,
-    context_of,
-    decrypt_slots,
-    encrypt_slots,
-    import_seal,
-    run_in_worker,
-)
+from permea.federation.encryption import engine as seal_engine
+from permea.federation.encryption.engine import RINGS, Engine, Parameters
 from permea.federation.encryption.scheme import (
     EncryptionError,
     EvaluationKey,
@@ -42,7 +33,6 @@ from permea.federation.encryption.scheme import (
     Scheme,
     SecretKey,
     WrongKeyError,
-    pack,
 )
 
 Slots = NDArray[np.uint64]
@@ -252,7 +242,7 @@ class Pairs(Circuit):
         rival, own = np.arange(self.rivals)[:, None], np.arange(self.n_classes)[None, :]
         halves = codes.reshape(2, place, self.n_classes).transpose(0, 2, 1)  # row, class, query
         left = halves[:, None] + (rival < own)[None, :, :, None]
-        sentinel = np.full((2, self.rivals, 1, place), 2**self.bits - 1)  # beats nobody
+        sentinel = np.full((2, self.rivals, 1, place), 2**self.bits - 1)  # beats no candidate
         sentinel[:, : self.n_classes, 0] = halves
         right = np.broadcast_to(sentinel, left.shape).copy()
         right[:, rival[: self.n_classes, 0], own[0]] = 2**self.bits - 1  # no rival of itself
@@ -297,7 +287,7 @@ def plan(
     for degree in RINGS:
         layout = circuit(degree, n_parties, n_classes, bits)
         if layout.batch:
-            parameters = choose(
+            parameters = seal_engine.choose(
                 degree,
                 levels=layout.levels,
                 largest_value=layout.largest_value,
@@ -308,22 +298,21 @@ def plan(
     return None
 
 
-def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int) -> str:
-    """Name of the fastest circuit for ``n_queries``; "auto" counts full batches instead.
+def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int | None = None) -> str:
+    """Name of the fastest circuit for ``n_queries``; None: the one with the highest throughput.
 
     Examples
     --------
     >>> fastest_circuit(10, 2, 12, n_queries=4), fastest_circuit(10, 2, 12, n_queries=4000)
     ('thermometer', 'pairs')
     """
-    found = {name: plan(kind, n_parties, n_classes, bits) for name, kind in CIRCUITS.items()}
-    work = {
-        name: layout.cost(chosen.n_primes) * -(-n_queries // layout.batch)
-        for name, (layout, chosen) in ((n, p) for n, p in found.items() if p is not None)
-    }
-    if not work:
-        raise EncryptionError(f"{n_parties} × {n_classes} × {bits} bits fit into no circuit")
-    return min(work, key=work.__getitem__)
+    work = {}
+    for name, kind in CIRCUITS.items():
+        if (found := plan(kind, n_parties, n_classes, bits)) is not None:
+            layout, chosen = found
+            n_batches = 1 / layout.batch if n_queries is None else -(-n_queries // layout.batch)
+            work[name] = layout.cost(chosen.n_primes) * n_batches
+    return min(work, key=work.__getitem__, default="thermometer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,45 +346,33 @@ class BFV(Scheme):
     """
 
     circuit: str = "auto"
-    _plan: tuple[Circuit, Parameters] = field(init=False, repr=False, compare=False)
+    layout: Circuit = field(init=False, repr=False, compare=False)  #: circuit and packing
+    seal_parameters: Parameters = field(init=False, repr=False, compare=False)
 
     name = "bfv"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = list(CIRCUITS) if self.circuit == "auto" else [self.circuit]
-        if not set(names) <= set(CIRCUITS):
+        size = (self.n_parties, self.n_classes, self.bits)
+        name = fastest_circuit(*size) if self.circuit == "auto" else self.circuit
+        if name not in CIRCUITS:
             raise ValueError(
                 f"circuit must be 'auto' or one of {list(CIRCUITS)}, got {self.circuit!r}"
             )
-        size = (self.n_parties, self.n_classes, self.bits)
-        plans = [found for name in names if (found := plan(CIRCUITS[name], *size)) is not None]
-        if not plans:
+        if (found := plan(CIRCUITS[name], *size)) is None:
             raise EncryptionError(
                 f"{self.n_parties} parties × {self.n_classes} classes × {self.bits} bits fit into "
                 f"no 128-bit parameters of circuit {self.circuit!r}: use fewer bits or parties"
             )
-        best = min(plans, key=lambda found: found[0].cost(found[1].n_primes) / found[0].batch)
-        object.__setattr__(self, "_plan", best)
-        object.__setattr__(self, "circuit", best[0].name)
+        chosen = {"layout": found[0], "seal_parameters": found[1], "circuit": name}
+        for field_name, value in chosen.items():
+            object.__setattr__(self, field_name, value)
 
     @classmethod
     def for_queries(cls, n_queries: int | None, **fields: Any) -> Self:
         """The scheme with the fastest circuit for so many queries; None: many."""
-        if n_queries is None:
-            return cls(**fields)
         size = (fields["n_parties"], fields["n_classes"], fields["bits"])
         return cls(**fields, circuit=fastest_circuit(*size, n_queries))
-
-    @property
-    def layout(self) -> Circuit:
-        """Circuit and packing."""
-        return self._plan[0]
-
-    @property
-    def seal_parameters(self) -> Parameters:
-        """Ring and moduli."""
-        return self._plan[1]
 
     @property
     def batch(self) -> int:
@@ -412,8 +389,8 @@ class BFV(Scheme):
 
     # ---- key holder ------------------------------------------------------------------------------
     def _keygen(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
-        seal = import_seal()
-        generator = seal.KeyGenerator(context_of(self.seal_parameters))
+        seal = seal_engine.import_seal()
+        generator = seal.KeyGenerator(seal_engine.context_of(self.seal_parameters))
         rotation = seal.GaloisKeys()
         generator.create_galois_keys(self.layout.rotations, rotation)
         public = generator.create_public_key().to_string()
@@ -435,7 +412,7 @@ class BFV(Scheme):
             raise MismatchError(
                 f"the result has {len(parts)} ciphertexts, expected {per_batch * len(sizes)}"
             )
-        slots = decrypt_slots(self.seal_parameters, secret_key.parts[0], parts)
+        slots = seal_engine.decrypt_slots(self.seal_parameters, secret_key.parts[0], parts)
         batches = slots.reshape(len(sizes), -1)
         return np.concatenate([self._read(*batch) for batch in zip(batches, sizes, strict=True)])
 
@@ -457,12 +434,11 @@ class BFV(Scheme):
         padded = np.zeros((-(-len(codes) // self.batch), self.batch, self.n_classes), np.int64)
         padded.reshape(-1, self.n_classes)[: len(codes)] = codes
         slots = [plane for batch in padded for plane in self.layout.encode(batch)]
-        return encrypt_slots(self.seal_parameters, public_key.parts[0], slots)
+        return seal_engine.encrypt_slots(self.seal_parameters, public_key.parts[0], slots)
 
     # ---- aggregator ------------------------------------------------------------------------------
     def _public_part(self, evaluation_key: EvaluationKey) -> PublicKey:
-        header = {"parameters": self.fingerprint, "key": evaluation_key.key_id}
-        return PublicKey(pack(PublicKey.kind, header, evaluation_key.parts[:1]))
+        return PublicKey.of(self.fingerprint, evaluation_key.key_id, evaluation_key.parts[:1])
 
     def _aggregate(
         self, evaluation_key: EvaluationKey, parties: list[list[bytes]], n_queries: int
@@ -500,7 +476,7 @@ class BFV(Scheme):
             with Parallel(n_jobs=self.n_jobs, batch_size=1) as pool:
 
                 def run(task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-                    jobs = (delayed(run_in_worker)(*head, task, args) for args in calls)
+                    jobs = (delayed(seal_engine.run_in_worker)(*head, task, args) for args in calls)
                     return list(pool(jobs))
 
                 yield run

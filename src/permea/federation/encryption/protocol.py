@@ -27,16 +27,8 @@ from numpy.typing import NDArray
 
 from permea._arrays import Array
 from permea.federation.aggregate import Provenance
-from permea.federation.encryption import (
-    EncryptionError,
-    EvaluationKey,
-    Keys,
-    MismatchError,
-    PublicKey,
-    Scheme,
-    get_scheme,
-    infinity_code,
-)
+from permea.federation.encryption import EncryptionError, MismatchError, get_scheme, infinity_code
+from permea.federation.encryption.scheme import EvaluationKey, Keys, PublicKey, Scheme
 from permea.federation.errors import InvalidReplyError, ScaleWarning, SchemaError
 from permea.federation.schema import Label, Schema
 

@@ -203,6 +203,11 @@ class Key:
         self._message = bytes(message)
         self.header, self.parts = unpack(self._message, self.kind)
 
+    @classmethod
+    def of(cls, parameters: str, key_id: str, parts: Sequence[bytes]) -> Self:
+        """The key with these parts; ``parameters`` and ``key_id`` go into its header."""
+        return cls(pack(cls.kind, {"parameters": parameters, "key": key_id}, parts))
+
     def to_bytes(self) -> bytes:
         """Serialise."""
         return self._message
@@ -294,14 +299,9 @@ class Scheme(ABC):
     # ---- public parameters -----------------------------------------------------------------------
     def parameters(self) -> dict[str, Any]:
         """Public parameters, as they are agreed upon in advance."""
+        names = ("n_parties", "n_classes", "bits")
         scale = None if self.scale is None else list(self.scale)
-        return {
-            "scheme": self.name,
-            "n_parties": self.n_parties,
-            "n_classes": self.n_classes,
-            "bits": self.bits,
-            "scale": scale,
-        }
+        return {"scheme": self.name, "scale": scale, **{n: getattr(self, n) for n in names}}
 
     def to_json(self) -> str:
         """Serialise the public parameters."""
@@ -338,13 +338,10 @@ class Scheme(ABC):
     # ---- the four operations ---------------------------------------------------------------------
     def keygen(self) -> Keys:
         """Key holder: draw a fresh key set."""
-        header = {"parameters": self.fingerprint, "key": secrets.token_hex(16)}
+        name = self.fingerprint, secrets.token_hex(16)
         secret, public, evaluation = self._keygen()
-        return Keys(
-            SecretKey(pack(SecretKey.kind, header, secret)),
-            PublicKey(pack(PublicKey.kind, header, public)),
-            EvaluationKey(pack(EvaluationKey.kind, header, evaluation)),
-        )
+        keys = SecretKey.of(*name, secret), PublicKey.of(*name, public)
+        return Keys(*keys, EvaluationKey.of(*name, evaluation))
 
     def encrypt(
         self, public_key: PublicKey, codes: ArrayLike, party: int, *, query_id: str = ""

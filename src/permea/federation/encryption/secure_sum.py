@@ -72,10 +72,11 @@ class SecureSum:
     def keygen(self) -> tuple[SecretKey, PublicKey]:
         """Reader: draw a fresh pair of keys."""
         generator = import_seal().KeyGenerator(self._context)
-        header = {"parameters": self._name, "key": secrets.token_hex(16)}
+        name = self._name, secrets.token_hex(16)
+        secret, public = generator.secret_key(), generator.create_public_key()
         return (
-            SecretKey(pack(SecretKey.kind, header, [generator.secret_key().to_string()])),
-            PublicKey(pack(PublicKey.kind, header, [generator.create_public_key().to_string()])),
+            SecretKey.of(*name, [secret.to_string()]),
+            PublicKey.of(*name, [public.to_string()]),
         )
 
     @property

@@ -1,6 +1,6 @@
 """The scheme of 001 ch. 2: TFHE with a bootstrap after every gate (concrete-python).
 
-001 ch. 2 asks for gate-by-gate bootstrapping of cheap functions. Minimum tournaments are slow
+001 ch. 2 specifies gate-by-gate bootstrapping of cheap functions. Minimum tournaments are slow
 there; bitwise elimination needs 2 · candidates + 1 bootstraps per bit: a candidate is *alive* until
 some other alive candidate has a 0 where it has a 1, from the top bit down.
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea.federation import transport
 from permea.federation.aggregate import Answer
 from permea.federation.encryption.protocol import EncryptedQuery
 from permea.federation.errors import FederationError, InvalidReplyError, PartyTimeoutError
@@ -26,16 +27,7 @@ from permea.federation.party import Party
 from permea.federation.schema import Schema
 from permea.federation.service.config import FederationConfig, PartyConfig
 from permea.federation.service.queue import Spool, serve
-from permea.federation.transport import (
-    FINAL,
-    Failure,
-    Introduction,
-    Outcome,
-    Reply,
-    Request,
-    hosted_party,
-    model_bytes,
-)
+from permea.federation.transport import Failure, Introduction, Outcome, Reply, Request
 from permea.privacy import Certificate
 from permea.storage import StorageError
 
@@ -91,7 +83,7 @@ def unpack_introduction(_: str, record: Mapping[str, Any]) -> Introduction:
 
 def _unpack_model(name: str, record: Mapping[str, Any]) -> Party:
     try:
-        return hosted_party(name, record["model"])
+        return transport.hosted_party(name, record["model"])
     except (StorageError, FederationError, TypeError, AttributeError, ValueError):
         raise InvalidReplyError("invalid reply: it is no model") from None
 
@@ -125,7 +117,7 @@ def make_client_app(find_party: Callable[[Any], Party]) -> Any:
         except Exception as error:
             known = isinstance(error, FederationError)
             text = str(error) if known else type(error).__name__  # no internal detail of the party
-            values = {"failure": text, "final": isinstance(error, FINAL)}
+            values = {"failure": text, "final": isinstance(error, transport.FINAL)}
         return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
 
     app = ClientApp()
@@ -133,7 +125,7 @@ def make_client_app(find_party: Callable[[Any], Party]) -> Any:
         "introduce": lambda party, _: pack_introduction(party),
         "distances": _distances,
         "encrypted": _encrypted,
-        "model": lambda party, _: {"model": model_bytes(party)},
+        "model": lambda party, _: {"model": transport.model_bytes(party)},
     }.items():
         app.query(kind)(partial(reply, work))
     return app

@@ -111,15 +111,13 @@ class FleetOnly:
 
 
 def _allowed(scope: Scope) -> bool:
+    """Whether a request is for the parties' paths or comes from the loopback interface."""
     if scope["type"] != "http":
         return False
-    path, client = str(scope.get("path", "")), scope.get("client")
-    return path.startswith("/v1/fleet/") or (client is not None and _is_loopback(client[0]))
-
-
-def _is_loopback(host: str) -> bool:
+    if str(scope.get("path", "")).startswith("/v1/fleet/"):
+        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address((scope.get("client") or ("",))[0]).is_loopback
     except ValueError:
         return False
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -15,11 +15,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permea.compose import KAHMClassifier
 from permea.federation.errors import FederationError
 from permea.federation.flower import launch
-from permea.federation.party import Party
 from permea.federation.service.config import FederationConfig, PartyConfig
 from permea.federation.service.queue import EncryptedQueue, JobResult, Spool, wait_for
+from permea.storage import save
 
 _STALE = 60.0  # seconds without a heartbeat after which the queue's program is restarted
 _GRACE = 10.0  # seconds a process has to terminate
@@ -30,39 +31,46 @@ class DeploymentError(FederationError):
 
 
 class Process:
-    """A child process with its descendants and its log.
+    """A SuperLink or a SuperNode as a child process, with its descendants and its log.
 
     Parameters
     ----------
-    arguments : sequence of str
-        Command line.
+    role : {"superlink", "supernode"}
+        What to start.
+    options : sequence of str
+        Its command line options.
+    folder : Path
+        State of Flower.
     log : Path
         File for standard output and error.
-    environment : dict
-        Added to the environment of this process.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, role: str, options: Sequence[str], folder: Path, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
+        scripts = str(Path(sys.executable).parent)
+        environment = {
+            **os.environ,
+            **launch.QUIET,
+            "FLWR_HOME": str(folder / "flower"),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+            "PYTHONUNBUFFERED": "1",
+        }
         with open(log, "ab") as output:
             self._child = subprocess.Popen(
-                arguments,
+                [sys.executable, "-P", str(Path(launch.__file__)), role, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env=environment,
                 start_new_session=True,
             )
-
-    @property
-    def pid(self) -> int:
-        """Number of the process."""
-        return self._child.pid
+        self.pid = self._child.pid
 
     @property
     def returncode(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Exit code; None while it runs."""
         return self._child.poll()
 
     def check(self) -> None:
@@ -103,18 +111,6 @@ class Process:
         psutil.wait_procs(stubborn, timeout=_GRACE)
 
 
-def flower_environment(home: Path) -> dict[str, str]:
-    """Environment of every Flower process: no telemetry, a home and a path of its own."""
-    scripts = str(Path(sys.executable).parent)
-    return {
-        **launch.QUIET,
-        "FLWR_HOME": str(home),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
 def free_port() -> int:
     """An unused port of the loopback interface."""
     with socket.socket() as probe:
@@ -153,16 +149,15 @@ class Aggregator:
         config = self.config
         (config.folder / "queue" / "stop").unlink(missing_ok=True)
         (config.folder / "queue" / "alive").unlink(missing_ok=True)
-        command = [
-            sys.executable, "-P", str(Path(launch.__file__)), "superlink",
+        options = [
             "--host", config.host, "--port", str(config.port),
             "--ssl-ca-certfile", str(config.ca), "--ssl-certfile", str(config.certificate),
             "--ssl-keyfile", str(config.key), "--enable-supernode-auth",
             "--database", str(config.folder / "superlink.db"),
             "--disable-runtime-dependency-installation",
         ]  # fmt: skip
-        home = config.folder / "flower"
-        self.link = Process(command, config.folder / "superlink.log", flower_environment(home))
+        log = config.folder / "superlink.log"
+        self.link = Process("superlink", options, config.folder, log)
         try:
             wait_for(self._listens, "the SuperLink", self._start_timeout, self.link.check)
             self.control.register(config.keys)
@@ -237,35 +232,13 @@ class Aggregator:
         self.stop()
 
 
-def party_command(config: PartyConfig, port: int) -> list[str]:
-    """Command line of a party's SuperNode, which listens on the loopback interface only."""
-    return [
-        sys.executable, "-P", str(Path(launch.__file__)), "supernode",
-        "--superlink", config.address, "--root-certificates", str(config.ca),
-        "--auth-supernode-private-key", str(config.key),
-        "--host", "127.0.0.1", "--port", str(port),
-        "--node-config", f'permea-config="{config.path}"',
-    ]  # fmt: skip
-
-
-def prepare_party(config: PartyConfig) -> Party:
-    """Train with privacy when there is no model yet, and check that the model may join."""
-    if not config.model.exists():
-        if config.training is None:
-            raise FederationError(
-                f"{config.model} does not exist and {config.path.name} has no [train] table. Train "
-                "a private model and save it there, or add a [train] table."
-            )
-        _train(config)
-    return config.party()
-
-
-def _train(config: PartyConfig) -> None:
-    """Train at the party: rows never leave this function."""
-    from permea.compose import KAHMClassifier
-    from permea.storage import save
-
-    assert config.training is not None
+def train_model(config: PartyConfig) -> None:
+    """Train and save the model of a party with privacy; rows never leave this function."""
+    if config.training is None:
+        raise FederationError(
+            f"{config.model} does not exist and {config.path.name} has no [train] table. Train "
+            "a private model and save it there, or add a [train] table."
+        )
     with np.load(config.training.data, allow_pickle=False) as arrays:
         X, y = arrays["X"], arrays["y"]
     classifier = KAHMClassifier(
@@ -289,13 +262,19 @@ class PartyNode:
         self._node: Process | None = None
 
     def start(self) -> Self:
-        """Check the model, then connect to the aggregator."""
-        prepare_party(self.config)
-        self._node = Process(
-            party_command(self.config, free_port()),
-            self.config.folder / f"{self.config.name}.log",
-            flower_environment(self.config.folder / "flower"),
-        )
+        """Train a model if there is none, check that it may join, connect to the aggregator."""
+        config = self.config
+        if not config.model.exists():
+            train_model(config)
+        config.party()  # raises when the model may not join
+        options = [
+            "--superlink", config.address, "--root-certificates", str(config.ca),
+            "--auth-supernode-private-key", str(config.key),
+            "--host", "127.0.0.1", "--port", str(free_port()),
+            "--node-config", f'permea-config="{config.path}"',
+        ]  # fmt: skip
+        log = config.folder / f"{config.name}.log"
+        self._node = Process("supernode", options, config.folder, log)
         return self
 
     @property
