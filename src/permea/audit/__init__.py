@@ -6,6 +6,7 @@ mechanisms whose released numbers can be read.
 
 from permea.audit.attacks import label_robustness, membership_inference_score
 from permea.audit.bounds import (
+    EmpiricalEpsilon,
     gaussian_epsilon,
     gaussian_scores_p_value,
     multi_run_epsilon,
@@ -24,7 +25,6 @@ from permea.audit.empirical import (
 from permea.audit.metrics import AttackResult, auc, auc_interval, clopper_pearson, tpr_at_fpr
 from permea.audit.reconstruction import AttributeInference, attribute_attack, nearest_row_attack
 from permea.audit.report import AttackReport, guarantee_rows
-from permea.audit.result import EmpiricalEpsilon
 from permea.audit.suite import KINDS, attack
 
 __all__ = [

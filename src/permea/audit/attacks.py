@@ -1,8 +1,11 @@
-"""Metric attacks: one number per row from what the classifier answers (001 §3.1).
+"""Membership-inference attacks: by a threshold on what a classifier predicts, or by shadow models.
 
-A row is called a member if the number is above a threshold. 001 uses correctness, loss, confidence
-and entropy; the modified entropy (Song and Mittal 2021) adds the label to the entropy; ``distance``
-is the membership-inference score's own quantity, for classifiers that answer with distances.
+Metric attacks (001 §3.1) take one number per row from the predictions; a row is called a member if
+the number is above a threshold. 001 uses correctness, loss, confidence and entropy; the modified
+entropy (Song and Mittal 2021) adds the label to the entropy; ``distance`` is the quantity of the
+membership-inference score, for classifiers with distances. The label-only attack needs labels
+alone. Attacks with shadow models train copies of the classifier on known rows, and learn from their
+predictions how members differ (001 §3.1; LiRA, Carlini et al. 2022; RMIA, Zarifzadeh et al. 2024).
 """
 
 import warnings
@@ -25,10 +28,19 @@ from sklearn.svm import SVC
 
 from permea._arrays import Array, Mask
 from permea._progress import progress
-from permea.audit import attacks, signals
+from permea.audit import signals
 from permea.audit.density import density_difference
 
 Metric = Callable[[Any, ArrayLike, ArrayLike], Array]
+
+#: Noise sizes of the label-only attack, in units of each column's spread.
+SIZES: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
+#: From this many shadows on either side, each row gets its own variance (Carlini et al. 2022).
+ENOUGH_FOR_OWN_VARIANCE = 32
+_SMALLEST_DEVIATION = 1e-6
+#: Attack classifiers of 001: support vectors, trees, a neural network.
+ATTACKERS = ("svm", "tree", "network")
+_MOST_ROWS = 2000
 
 
 def correctness(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
@@ -38,57 +50,51 @@ def correctness(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
 
 def loss(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
     """Log probability of the row's own label, which is minus the cross-entropy loss."""
-    P = signals.class_probabilities(clf, X)
-    own = signals.of_label(P, signals.class_positions(clf, y), 0.0)
-    return np.asarray(np.log(np.maximum(own, signals.PROBABILITY_FLOOR)))
-
-
-def confidence(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
-    """Largest class probability, whatever the label."""
-    return signals.confidence(clf, X)
+    own = signals.of_label(
+        signals.class_probabilities(clf, X), signals.class_positions(clf, y), 0.0
+    )
+    return _log(own)
 
 
 def entropy(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
-    """Minus the entropy of the class probabilities: sure answers point to members."""
+    """Minus the entropy of the class probabilities: confident predictions point to members."""
     P = signals.class_probabilities(clf, X)
-    return np.asarray((P * np.log(np.maximum(P, signals.PROBABILITY_FLOOR))).sum(axis=1))
+    return np.asarray((P * _log(P)).sum(axis=1))
 
 
 def modified_entropy(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
-    """Minus the modified entropy: small only if the sure answer is also the right one.
+    """Minus the modified entropy: small only if the confident prediction is also the right one.
 
     ``(1 − p_y) log p_y + Σ_{c≠y} p_c log(1 − p_c)``
     """
     P = signals.class_probabilities(clf, X)
     positions = signals.class_positions(clf, y)
-    floor = signals.PROBABILITY_FLOOR
-    each = P * np.log(np.maximum(1.0 - P, floor))
+    each = P * _log(1.0 - P)
     own = signals.of_label(P, positions, 0.0)
-    own_term = (1.0 - own) * np.log(np.maximum(own, floor))
+    own_term = (1.0 - own) * _log(own)
     return np.asarray(each.sum(axis=1) - signals.of_label(each, positions, 0.0) + own_term)
 
 
-def distance(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
-    """Minus the smallest class distance (004 eq. 67)."""
-    return signals.nearness(clf, X)
+def _log(probabilities: Array) -> Array:
+    return np.asarray(np.log(np.maximum(probabilities, signals.PROBABILITY_FLOOR)))
 
 
 #: The metric attacks by name.
 METRICS: dict[str, Metric] = {
     "correctness": correctness,
     "loss": loss,
-    "confidence": confidence,
+    "confidence": lambda clf, X, y: signals.confidence(clf, X),
     "entropy": entropy,
     "modified_entropy": modified_entropy,
-    "distance": distance,
+    "distance": lambda clf, X, y: signals.nearness(clf, X),  # 004 eq. 67
 }
 
 
 def why_not(name: str, clf: Any) -> str:
-    """Give the reason why a metric attack does not apply to ``clf``, empty if it does."""
+    """Give the reason why an attack does not apply to ``clf``, empty if it does."""
     if name == "distance" and not signals.is_distance_based(clf):
         return "the classifier offers no distances(X)"
-    if name != "correctness" and not signals.gives_scores(clf):
+    if name not in ("correctness", "label_only") and not signals.gives_scores(clf):
         return "the classifier answers with a label alone"
     return ""
 
@@ -143,10 +149,6 @@ def membership_inference_score(
         standardize=standardize,
         random_state=random_state,
     )
-
-
-#: Noise sizes, in units of each column's spread.
-SIZES: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0)
 
 
 def label_robustness(
@@ -207,9 +209,110 @@ def label_robustness(
     return kept / rounds
 
 
-#: From this many shadows on either side, each row gets its own variance (Carlini et al. 2022).
-ENOUGH_FOR_OWN_VARIANCE = 32
-_SMALLEST_DEVIATION = 1e-6
+def halves(y: ArrayLike, n_shadows: int, rng: np.random.Generator) -> Mask:
+    """Draw who trains which shadow model: ``(n_shadows, n_rows)``.
+
+    Shadows come in pairs that train on complementary halves of every class, so each row is inside
+    exactly half of an even number of shadows and every shadow knows every class.
+    """
+    labels = np.asarray(y)
+    inside = np.zeros((n_shadows, len(labels)), dtype=bool)
+    for pair in range(0, n_shadows, 2):
+        for number, label in enumerate(np.unique(labels)):
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            # A class of odd size gives its extra row to one shadow of the pair in turn.
+            inside[pair, rows[: (len(rows) + number % 2) // 2]] = True
+        if pair + 1 < n_shadows:
+            inside[pair + 1] = ~inside[pair]
+    return inside
+
+
+@dataclass(frozen=True)
+class ShadowEnsemble:
+    """What the shadow models predict for every row of the attacker's pool.
+
+    Attributes
+    ----------
+    inside : ndarray of shape (n_shadows, n_rows)
+        Which rows trained which shadow.
+    scores : dict of ndarrays of shape (n_shadows, n_rows)
+        ``"signal"`` (`signals.sharpest_signal`), ``"likelihood"`` (`log_likelihood`), and every
+        metric attack that applies.
+    features : ndarray of shape (n_shadows, n_rows, n_features)
+        Inputs of the attack classifiers.
+    """
+
+    inside: Mask
+    scores: dict[str, Array]
+    features: Array
+
+
+def train_shadows(
+    estimator: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    n_shadows: int = 20,
+    random_state: int | None = 0,
+    n_jobs: int | None = None,
+) -> ShadowEnsemble:
+    """Train shadow models on halves of the pool and keep what each predicts for every row.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Cloned for each shadow; the attacker knows the structure, not the trained coefficients.
+    X, y : array-like
+        The pool.
+    n_shadows : int
+        Number of shadow models.
+    random_state : int or None
+        Decides the halves, and the shadows' own randomness if they have a ``random_state`` that
+        is set; an unset one stays unset.
+    n_jobs : int or None
+        Shadow models trained at once, as in joblib.
+
+    Returns
+    -------
+    ShadowEnsemble
+        The predictions; the models themselves are not kept.
+    """
+    rows, labels = np.asarray(X), np.asarray(y)
+    rng = np.random.default_rng(random_state)
+    inside = halves(labels, n_shadows, rng)
+    seeds = rng.integers(2**31 - 1, size=n_shadows)
+    jobs = (
+        delayed(_shadow_scores)(estimator, rows, labels, mine, int(seed))
+        for mine, seed in zip(inside, seeds, strict=True)
+    )
+    done = Parallel(n_jobs=n_jobs, return_as="generator")(jobs)
+    scores = list(progress(done, total=n_shadows, desc="shadows"))
+    stacked = {name: np.stack([one[name] for one in scores]) for name in scores[0]}
+    return ShadowEnsemble(inside, stacked, stacked.pop("features"))
+
+
+def _shadow_scores(
+    estimator: Any, X: Array, y: NDArray[Any], inside: Mask, seed: int
+) -> dict[str, Array]:
+    shadow = signals.Remembered(_fit_copy(estimator, X[inside], y[inside], seed), X)
+    metrics = {
+        name: metric(shadow, X, y) for name, metric in METRICS.items() if not why_not(name, shadow)
+    }
+    return {
+        "signal": signals.sharpest_signal(shadow, X, y),
+        "likelihood": log_likelihood(shadow, X, y),
+        "features": attack_features(shadow, X, y),
+        **metrics,
+    }
+
+
+def _fit_copy(estimator: Any, X: ArrayLike, y: ArrayLike, seed: int) -> Any:
+    """Fit a clone; a set ``random_state`` is replaced, so that copies differ in their noise."""
+    copy = clone(estimator)
+    settings = copy.get_params()
+    seeded = [name for name in settings if name.split("__")[-1] == "random_state"]
+    copy.set_params(**{name: seed for name in seeded if settings[name] is not None})
+    return copy.fit(X, y)
 
 
 def _moments(shadow: Array, chosen: Mask) -> tuple[Array, Array]:
@@ -304,137 +407,11 @@ def without(number: int, shadow: Array, inside: Mask) -> tuple[Array, Array, Mas
     return shadow[number], shadow[others], inside[others], inside[number]
 
 
-#: Attack classifiers of 001: support vectors, trees, a neural network.
-ATTACKERS = ("svm", "tree", "network")
-_MOST_ROWS = 2000
-
-
-def halves(y: ArrayLike, n_shadows: int, rng: np.random.Generator) -> Mask:
-    """Draw who trains which shadow model: ``(n_shadows, n_rows)``.
-
-    Shadows come in pairs that train on complementary halves of every class, so each row is inside
-    exactly half of an even number of shadows and every shadow knows every class.
-    """
-    labels = np.asarray(y)
-    inside = np.zeros((n_shadows, len(labels)), dtype=bool)
-    for pair in range(0, n_shadows, 2):
-        for number, label in enumerate(np.unique(labels)):
-            rows = rng.permutation(np.flatnonzero(labels == label))
-            # A class of odd size gives its extra row to one shadow of the pair in turn.
-            inside[pair, rows[: (len(rows) + number % 2) // 2]] = True
-        if pair + 1 < n_shadows:
-            inside[pair + 1] = ~inside[pair]
-    return inside
-
-
-@dataclass(frozen=True)
-class ShadowEnsemble:
-    """What the shadow models say about every row of the attacker's pool.
-
-    Attributes
-    ----------
-    inside : ndarray of shape (n_shadows, n_rows)
-        Which rows trained which shadow.
-    signal, likelihood : ndarrays of shape (n_shadows, n_rows)
-        The sharpest signal and the log likelihood of the row's own label, see
-        :mod:`permea.audit.attacks`.
-    features : ndarray of shape (n_shadows, n_rows, n_features)
-        Inputs of the attack classifiers.
-    metrics : dict
-        For each metric attack that applies its values, ``(n_shadows, n_rows)``.
-    """
-
-    inside: Mask
-    signal: Array
-    likelihood: Array
-    features: Array
-    metrics: dict[str, Array]
-
-
-def train_shadows(
-    estimator: Any,
-    X: ArrayLike,
-    y: ArrayLike,
-    *,
-    n_shadows: int = 20,
-    random_state: int | None = 0,
-    n_jobs: int | None = None,
-) -> ShadowEnsemble:
-    """Train shadow models on halves of the pool and keep what each says about every row.
-
-    Parameters
-    ----------
-    estimator : classifier
-        Cloned for each shadow; the attacker knows the structure, not the trained coefficients.
-    X, y : array-like
-        The pool.
-    n_shadows : int
-        Number of shadow models.
-    random_state : int or None
-        Decides the halves, and the shadows' own randomness if they have a ``random_state`` that
-        is set; an unset one stays unset.
-    n_jobs : int or None
-        Shadow models trained at once, as in joblib.
-
-    Returns
-    -------
-    ShadowEnsemble
-        The answers; the models themselves are not kept.
-    """
-    rows, labels = np.asarray(X), np.asarray(y)
-    rng = np.random.default_rng(random_state)
-    inside = halves(labels, n_shadows, rng)
-    seeds = rng.integers(2**31 - 1, size=n_shadows)
-    jobs = (
-        delayed(_ask_one)(estimator, rows, labels, mine, int(seed))
-        for mine, seed in zip(inside, seeds, strict=True)
-    )
-    answers = list(
-        progress(
-            Parallel(n_jobs=n_jobs, return_as="generator")(jobs), total=n_shadows, desc="shadows"
-        )
-    )
-    names = [name for name in attacks.METRICS if name in answers[0][3]]
-    return ShadowEnsemble(
-        inside,
-        np.stack([answer[0] for answer in answers]),
-        np.stack([answer[1] for answer in answers]),
-        np.stack([answer[2] for answer in answers]),
-        {name: np.stack([answer[3][name] for answer in answers]) for name in names},
-    )
-
-
-def fit_copy(estimator: Any, X: ArrayLike, y: ArrayLike, seed: int) -> Any:
-    """Fit a clone; a set ``random_state`` is replaced, so that copies differ in their noise."""
-    copy = clone(estimator)
-    settings = copy.get_params()
-    seeded = [name for name in settings if name.split("__")[-1] == "random_state"]
-    copy.set_params(**{name: seed for name in seeded if settings[name] is not None})
-    return copy.fit(X, y)
-
-
-def _ask_one(
-    estimator: Any, X: Array, y: NDArray[Any], inside: Mask, seed: int
-) -> tuple[Array, Array, Array, dict[str, Array]]:
-    shadow = signals.Remembered(fit_copy(estimator, X[inside], y[inside], seed), X)
-    metrics = {
-        name: metric(shadow, X, y)
-        for name, metric in attacks.METRICS.items()
-        if not attacks.why_not(name, shadow)
-    }
-    return (
-        signals.sharpest_signal(shadow, X, y),
-        log_likelihood(shadow, X, y),
-        attack_features(shadow, X, y),
-        metrics,
-    )
-
-
 def log_likelihood(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
     """Log of what stands for p(x | model): one over the own class's distance, or p_y."""
     if signals.is_distance_based(clf):
         return signals.label_nearness(clf, X, y)
-    return attacks.loss(clf, X, y)
+    return loss(clf, X, y)
 
 
 def attack_features(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
@@ -448,8 +425,8 @@ def attack_features(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
     columns = [
         *top.T,
         signals.label_logit(clf, X, y),
-        attacks.modified_entropy(clf, X, y),
-        attacks.correctness(clf, X, y),
+        modified_entropy(clf, X, y),
+        correctness(clf, X, y),
     ]
     if signals.is_distance_based(clf):
         nearest = np.maximum(-signals.nearness(clf, X), signals.DISTANCE_FLOOR)

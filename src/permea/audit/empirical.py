@@ -1,21 +1,28 @@
-"""What an audit found: a lower bound on ε with everything that it rests on."""
+"""Lower bounds on ε: of a mechanism by its released numbers, of a training by its predictions.
+
+Two neighbouring inputs differ in what a fair coin decides: whether a canary is there, or which of
+two versions. The better the coins are guessed from what was released, the larger ε must be. A
+white-box audit reads the released numbers themselves (`permea.audit.white_box`); the others plant
+canaries in the training data, or in a matrix, and score them afterwards.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from permea._arrays import Array
-from permea.audit.black_box import Domain, Score, coin_source, new_model, training_epsilon, walk
-from permea.audit.bounds import multi_run_epsilon, one_run_epsilon
-from permea.audit.result import EmpiricalEpsilon
+from permea._arrays import Array, Mask
+from permea._progress import progress
+from permea.audit import signals
+from permea.audit.bounds import EmpiricalEpsilon, multi_run_epsilon, one_run_epsilon
 from permea.audit.white_box import (
     MOMENT_ESTIMATORS,
     MomentExperiment,
     RowExperiment,
+    new_model,
     white_box_epsilon,
 )
 from permea.privacy import Privacy
@@ -23,6 +30,12 @@ from permea.privacy import Privacy
 RELATIONS = {"entry": ("replace",), "record": ("replace", "add/remove")}
 METHODS = ("white-box", "one-run", "multi-run")
 _RELEASES, _TRAININGS = 8000, 200  # of both sides together
+_PROMISE = ("epsilon", "delta", "unit")
+
+Domain = tuple[ArrayLike, ArrayLike]
+Score = Callable[[Any, Array, NDArray[Any]], Array]
+#: Two versions of each canary, with labels: the coin picks one. A label of None: no row at all.
+Versions = tuple[Array, NDArray[Any], Array | None, NDArray[Any]]
 
 
 def empirical_epsilon(
@@ -126,82 +139,40 @@ def empirical_epsilon(
         )  # fmt: skip
     chosen = method or _method_for(make_classifier, unit, neighbours, score)
     _check(chosen, unit or "record", neighbours or "replace")
+    found = None
     if chosen == "white-box":
-        found = _moment_epsilon(
-            make_classifier, runs or _RELEASES, unit, neighbours, delta, confidence
-        )
+        experiment = MomentExperiment(make_classifier)
+        relation = experiment.plan.neighbours
+        if unit not in (None, "record") or neighbours not in (None, relation):
+            raise ValueError(
+                f"The estimator's promise is per record under the relation {relation!r}; a "
+                "white-box audit is of that promise. Leave out unit and neighbours."
+            )
+        found = _measured(experiment, runs, delta, confidence)
         if X is None or y is None:
             return found
         chosen, unit, neighbours, delta = "one-run", found.unit, found.neighbours, found.delta
-    elif X is None or y is None:
+    if X is None or y is None:
         raise ValueError(
             "Rows X and labels y are missing. Only an estimator that releases moments under a "
             "promise, or a release of rows with privacy=…, is audited without them."
         )
-    else:
-        found = None
-    asked = training_epsilon(
-        make_classifier, X, y, method=chosen, canaries=canaries, runs=runs or _TRAININGS,
-        unit=unit or "record", neighbours=neighbours or "replace", domain=domain,
-        delta=delta or 0.0, confidence=confidence, tradeoff=tradeoff, score=score,
-        random_state=random_state,
+    unit, neighbours = unit or "record", neighbours or "replace"
+    rng = _coin_source(random_state)
+    measure = signals.sharpest_signal if score is None else score
+    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
+    count = canaries if chosen == "one-run" else 1
+    base, versions = _canaries(rows, labels, count, unit, neighbours, domain, rng)
+
+    def train_and_score(coins: Mask) -> Array:
+        data, target = _planted(rows[base], labels[base], versions, coins)
+        return _score(measure, new_model(make_classifier).fit(data, target), versions)
+
+    trained = _guessed(
+        train_and_score, chosen, count, runs or _TRAININGS, rng, delta or 0.0, confidence,
+        tradeoff, unit, neighbours,
     )  # fmt: skip
-    return asked if found is None else replace(found, black_box=asked.epsilon)
-
-
-def _method_for(make: Any, unit: str | None, neighbours: str | None, score: Score | None) -> str:
-    """The white box where moments are released, and nobody asks for something else."""
-    model = new_model(make)
-    at_hand = isinstance(model, MOMENT_ESTIMATORS) and model.privacy is not None
-    if not at_hand or score is not None or unit == "entry":
-        return "one-run"
-    return "white-box" if neighbours in (None, model.neighbours) else "one-run"
-
-
-def _moment_epsilon(
-    make: Any,
-    runs: int,
-    unit: str | None,
-    neighbours: str | None,
-    delta: float | None,
-    confidence: float,
-) -> EmpiricalEpsilon:
-    """White-box audit of an estimator that releases moments."""
-    experiment = MomentExperiment(make)
-    plan = experiment.plan
-    if unit not in (None, "record") or neighbours not in (None, plan.neighbours):
-        raise ValueError(
-            f"The estimator's promise is per record under the relation {plan.neighbours!r}; a "
-            "white-box audit is of that promise. Leave out unit and neighbours."
-        )
-    note = (
-        f"the estimator's mechanism on {experiment.n_rows} made-up rows of two columns; says "
-        "nothing about other rows, nor about its feature map"
-    )
-    return _measured(experiment, plan.privacy, plan.neighbours, runs, delta, confidence, note)
-
-
-def _measured(
-    experiment: MomentExperiment | RowExperiment,
-    privacy: Privacy,
-    neighbours: str,
-    runs: int,
-    delta: float | None,
-    confidence: float,
-    note: str,
-) -> EmpiricalEpsilon:
-    """Run the white box and write down what it found beside the claim."""
-    at = privacy.delta if delta is None else delta
-    found = white_box_epsilon(experiment, releases=runs // 2, delta=at, confidence=confidence)
-    claimed = at == privacy.delta
-    return EmpiricalEpsilon(
-        found.epsilon, at, privacy.unit, neighbours, confidence, "white-box", found.releases, note,
-        claim=privacy.epsilon if claimed else None,
-        assumption=found.assumption,
-        assumption_free=found.assumption_free,
-        attainable=experiment.attainable if claimed else None,
-        seen_by=found.seen_by,
-    )  # fmt: skip
+    return trained if found is None else replace(found, black_box=trained.epsilon)
 
 
 def release_epsilon(
@@ -276,126 +247,32 @@ def release_epsilon(
     chosen = method or ("one-run" if privacy is None else "white-box")
     _check(chosen, unit, "replace")
     if chosen == "white-box":
-        return _row_epsilon(release, privacy, runs or _RELEASES, delta, confidence)
+        if privacy is None:
+            raise ValueError("A white-box audit of released rows needs the promise as privacy=….")
+        return _measured(RowExperiment(release, privacy), runs, delta, confidence)
     if privacy is not None:
         n_columns, unit, domain = privacy.n_columns or n_columns, privacy.unit, privacy.domain
     if release is None or domain is None:
         raise ValueError("Give the release and its declared domain=(low, high), or privacy=….")
-    return _coin_epsilon(
-        release, domain, n_columns, canaries, chosen, unit, overshoot, statistic, delta or 0.0,
-        confidence, tradeoff, random_state,
-    )  # fmt: skip
+    ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), (n_columns,)) for end in domain)
+    low, high = ends
+    per_row = 1 if unit == "record" else n_columns
+    n_rows = -(-canaries // per_row) if chosen == "one-run" else 1
 
-
-def _row_epsilon(
-    release: Callable[[Array], ArrayLike] | None,
-    privacy: Privacy | None,
-    runs: int,
-    delta: float | None,
-    confidence: float,
-) -> EmpiricalEpsilon:
-    """White-box audit of a release of rows."""
-    if privacy is None:
-        raise ValueError("A white-box audit of released rows needs the promise as privacy=….")
-    experiment = RowExperiment(release, privacy)
-    note = (
-        f"the mechanism on {experiment.n_rows} made-up rows, the number of columns being "
-        f"{experiment.n_columns}; says nothing about other rows"
-    )
-    return _measured(experiment, privacy, "replace", runs, delta, confidence, note)
-
-
-def _coin_epsilon(
-    release: Callable[[Array], ArrayLike],
-    domain: Domain,
-    n_columns: int,
-    canaries: int,
-    method: str,
-    unit: str,
-    overshoot: float,
-    statistic: Callable[[Array], Array] | None,
-    delta: float,
-    confidence: float,
-    tradeoff: str,
-    random_state: int | None,
-) -> EmpiricalEpsilon:
-    """Rows at the ends of the domain as coins fell, which are guessed from the release."""
-    low = np.broadcast_to(np.asarray(domain[0], dtype=np.float64), (n_columns,))
-    width = np.broadcast_to(np.asarray(domain[1], dtype=np.float64), (n_columns,)) - low
-    rng = coin_source(random_state)
-
-    def observe(coins: Array) -> Array:
-        values = low + width * (coins + overshoot * (2.0 * coins - 1.0))
-        unitless = (np.asarray(release(values), dtype=np.float64) - low) / width
+    def observe(coins: Mask) -> Array:
+        heads = np.zeros(n_rows * per_row)
+        heads[: len(coins)] = coins
+        heads = np.broadcast_to(heads.reshape(n_rows, per_row), (n_rows, n_columns))
+        values = low + (high - low) * (heads + overshoot * (2.0 * heads - 1.0))
+        unitless = (np.asarray(release(values), dtype=np.float64) - low) / (high - low)
         if statistic is not None:
             return np.ravel(statistic(unitless))
         return np.ravel(unitless.sum(axis=1) if unit == "record" else unitless)
 
-    note = "holds for Gaussian mechanisms" if tradeoff == "gaussian" else ""
-    if method == "one-run":
-        n_rows = canaries if unit == "record" else -(-canaries // n_columns)
-        shape = (n_rows, 1 if unit == "record" else n_columns)
-        coins = rng.random(shape) < 0.5
-        scores = observe(np.broadcast_to(coins, (n_rows, n_columns)).astype(np.float64))
-        epsilon, _, _ = one_run_epsilon(scores, coins.ravel(), delta=delta, confidence=confidence)
-        trials, note = coins.size, ""
-    else:
-        other = np.zeros((1, n_columns))
-        planted = other.copy()
-        planted[0, : (n_columns if unit == "record" else 1)] = 1.0
-        sides = [
-            np.array([observe(row)[0] for _ in walk(canaries // 2, row is planted)])
-            for row in (other, planted)
-        ]
-        epsilon = multi_run_epsilon(*sides, tradeoff=tradeoff, delta=delta, confidence=confidence)
-        trials = 2 * (canaries // 2)
-    return EmpiricalEpsilon(epsilon, delta, unit, "replace", confidence, method, trials, note)
-
-
-def _check(method: str, unit: str, neighbours: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
-    if unit not in RELATIONS:
-        raise ValueError(f"unit must be 'entry' or 'record', got {unit!r}.")
-    if neighbours not in RELATIONS[unit]:
-        raise ValueError(
-            f"neighbours={neighbours!r} is not defined for unit={unit!r}; expected one of "
-            f"{', '.join(map(repr, RELATIONS[unit]))}."
-        )
-
-
-_PROMISE = ("epsilon", "delta", "unit")
-
-
-def why_not_rerun(model: Any) -> str:
-    """Give the reason why a model's mechanism cannot be run again, empty if it can.
-
-    Examples
-    --------
-    >>> from sklearn.dummy import DummyClassifier
-    >>> why_not_rerun(DummyClassifier())
-    'the model has no certificate, so nothing is claimed'
-    """
-    certificate = getattr(model, "certificate_", None)
-    if certificate is None:
-        return "the model has no certificate, so nothing is claimed"
-    if not certificate.is_private:
-        return "the certificate claims nothing: " + "; ".join(certificate.reasons_not_private)
-    inner = _released_by(model)
-    if getattr(inner, "holds_private_rows_", False) or getattr(inner, "privacy", "") is None:
-        return "the settings of the model hold no promise: the certificate does not belong to it"
-    own = getattr(inner, "privacy", certificate.privacy)
-    if any(getattr(own, name) != getattr(certificate.privacy, name) for name in _PROMISE):
-        return (
-            f"the certificate says {certificate.privacy.describe()}, the settings of the model say "
-            f"{own.describe()}: they do not belong together"
-        )
-    if certificate.released and not isinstance(inner, MOMENT_ESTIMATORS):
-        return (
-            f"what was released ({certificate.released}) cannot be released again from a "
-            f"{type(inner).__name__}: the settings of its release are not stored with it"
-        )
-    return ""
+    return _guessed(
+        observe, chosen, n_rows * per_row, canaries, _coin_source(random_state), delta or 0.0,
+        confidence, tradeoff, unit, "replace",
+    )  # fmt: skip
 
 
 def mechanism_epsilon(
@@ -438,6 +315,179 @@ def mechanism_epsilon(
     return release_epsilon(privacy=certificate.privacy, runs=runs, confidence=confidence)
 
 
+def why_not_rerun(model: Any) -> str:
+    """Give the reason why a model's mechanism cannot be run again, empty if it can.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> why_not_rerun(DummyClassifier())
+    'the model has no certificate, so nothing is claimed'
+    """
+    certificate = getattr(model, "certificate_", None)
+    if certificate is None:
+        return "the model has no certificate, so nothing is claimed"
+    if not certificate.is_private:
+        return "the certificate claims nothing: " + "; ".join(certificate.reasons_not_private)
+    inner = _released_by(model)
+    if getattr(inner, "holds_private_rows_", False) or getattr(inner, "privacy", "") is None:
+        return "the settings of the model hold no promise: the certificate does not belong to it"
+    own = getattr(inner, "privacy", certificate.privacy)
+    if any(getattr(own, name) != getattr(certificate.privacy, name) for name in _PROMISE):
+        return (
+            f"the certificate says {certificate.privacy.describe()}, the settings of the model say "
+            f"{own.describe()}: they do not belong together"
+        )
+    if certificate.released and not isinstance(inner, MOMENT_ESTIMATORS):
+        return (
+            f"what was released ({certificate.released}) cannot be released again from a "
+            f"{type(inner).__name__}: the settings of its release are not stored with it"
+        )
+    return ""
+
+
 def _released_by(model: Any) -> Any:
     """The estimator that made the release; a classifier of tables holds one."""
     return getattr(model, "classifier_", model)
+
+
+def _check(method: str, unit: str, neighbours: str) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+    if unit not in RELATIONS:
+        raise ValueError(f"unit must be 'entry' or 'record', got {unit!r}.")
+    if neighbours not in RELATIONS[unit]:
+        raise ValueError(
+            f"neighbours={neighbours!r} is not defined for unit={unit!r}; expected one of "
+            f"{', '.join(map(repr, RELATIONS[unit]))}."
+        )
+
+
+def _method_for(make: Any, unit: str | None, neighbours: str | None, score: Score | None) -> str:
+    """The white box where moments are released and nothing else is asked for."""
+    model = new_model(make)
+    at_hand = isinstance(model, MOMENT_ESTIMATORS) and model.privacy is not None
+    if not at_hand or score is not None or unit == "entry":
+        return "one-run"
+    return "white-box" if neighbours in (None, model.neighbours) else "one-run"
+
+
+def _measured(
+    experiment: MomentExperiment | RowExperiment,
+    runs: int | None,
+    delta: float | None,
+    confidence: float,
+) -> EmpiricalEpsilon:
+    """Run the white box, and put what it found beside the claim."""
+    privacy = experiment.plan.privacy
+    at = privacy.delta if delta is None else delta
+    releases = (runs or _RELEASES) // 2
+    found = white_box_epsilon(experiment, releases=releases, delta=at, confidence=confidence)
+    claimed = at == privacy.delta
+    return EmpiricalEpsilon(
+        found.epsilon, at, privacy.unit, experiment.neighbours, confidence, "white-box",
+        found.releases, experiment.note,
+        claim=privacy.epsilon if claimed else None,
+        assumption=found.assumption,
+        assumption_free=found.assumption_free,
+        attainable=experiment.attainable if claimed else None,
+        seen_by=found.seen_by,
+    )  # fmt: skip
+
+
+def _guessed(
+    observe: Callable[[Mask], Array],
+    method: str,
+    count: int,
+    runs: int,
+    rng: np.random.Generator,
+    delta: float,
+    confidence: float,
+    tradeoff: str,
+    unit: str,
+    neighbours: str,
+) -> EmpiricalEpsilon:
+    """Bound ε by how well ``observe(coins)`` tells the coins: many at once, or one many times."""
+    note = ""
+    if method == "one-run":
+        coins = rng.random(count) < 0.5
+        epsilon, _, _ = one_run_epsilon(observe(coins), coins, delta=delta, confidence=confidence)
+    else:
+        count = 2 * (runs // 2)
+        sides = [
+            np.array([observe(np.array([side]))[0] for _ in progress(range(runs // 2), desc=name)])
+            for side, name in ((False, "runs without"), (True, "runs with"))
+        ]
+        epsilon = multi_run_epsilon(*sides, tradeoff=tradeoff, delta=delta, confidence=confidence)
+        note = "holds for Gaussian mechanisms" if tradeoff == "gaussian" else ""
+    return EmpiricalEpsilon(epsilon, delta, unit, neighbours, confidence, method, count, note)
+
+
+def _coin_source(random_state: int | None) -> np.random.Generator:
+    """Coins of their own stream: a mechanism that is seeded alike must not repeat them."""
+    return np.random.default_rng(None if random_state is None else [random_state, 0xC0175])
+
+
+def _canaries(
+    X: Array,
+    y: NDArray[Any],
+    count: int,
+    unit: str,
+    neighbours: str,
+    domain: Domain | None,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.intp], Versions]:
+    """Draw the canaries; give the positions of the rows that stay, and both versions of each."""
+    sources = 2 if (unit == "record" and neighbours == "replace") else 1
+    if count * sources >= len(X) - len(np.unique(y)):
+        raise ValueError(
+            f"{count} canaries need {count * sources} of the {len(X)} rows, and some must remain "
+            "to train on; ask for fewer."
+        )
+    order = rng.permutation(len(X))
+    first, rest = order[:count], order[count:]
+    if unit == "entry":
+        return rest, _entry_versions(X[first], y[first], domain, rng)
+    wrong = _wrong_labels(y, y[first], rng)
+    if neighbours == "add/remove":
+        return rest, (X[first], wrong, None, wrong)
+    second, rest = rest[:count], rest[count:]
+    return rest, (X[first], wrong, X[second], _wrong_labels(y, y[second], rng))
+
+
+def _entry_versions(
+    X: Array, y: NDArray[Any], domain: Domain | None, rng: np.random.Generator
+) -> Versions:
+    if domain is None:
+        raise ValueError("unit='entry' needs the declared domain=(low, high) of the entries.")
+    low, high = (np.broadcast_to(np.asarray(end, dtype=float), X.shape[1:]) for end in domain)
+    columns, positions = rng.integers(X.shape[1], size=len(X)), np.arange(len(X))
+    at_high, at_low = X.copy(), X.copy()
+    at_high[positions, columns] = high[columns]
+    at_low[positions, columns] = low[columns]
+    return at_high, y, at_low, y
+
+
+def _wrong_labels(y: NDArray[Any], own: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    classes, positions = np.unique(y), np.searchsorted(np.unique(y), own)
+    shift = rng.integers(1, max(len(classes), 2), size=len(own))
+    wrong: NDArray[Any] = classes[(positions + shift) % len(classes)]
+    return wrong
+
+
+def _planted(
+    X: Array, y: NDArray[Any], versions: Versions, coins: Mask
+) -> tuple[Array, NDArray[Any]]:
+    """Give the training data with the canaries as the coins fell."""
+    heads, y_heads, tails, y_tails = versions
+    if tails is None:
+        return np.concatenate([X, heads[coins]]), np.concatenate([y, y_heads[coins]])
+    chosen = np.where(coins[:, None], heads, tails)
+    return np.concatenate([X, chosen]), np.concatenate([y, np.where(coins, y_heads, y_tails)])
+
+
+def _score(measure: Any, model: Any, versions: Versions) -> Array:
+    """How much better the model knows the heads version of each canary than the tails version."""
+    heads, y_heads, tails, y_tails = versions
+    known: Array = np.asarray(measure(model, heads, y_heads))
+    return known if tails is None else known - np.asarray(measure(model, tails, y_tails))

@@ -10,9 +10,9 @@ import numpy as np
 
 from permea._files import write_atomically
 from permea._text import safe_text
+from permea.audit.bounds import EmpiricalEpsilon
 from permea.audit.metrics import AttackResult
 from permea.audit.reconstruction import AttributeInference
-from permea.audit.result import EmpiricalEpsilon
 from permea.privacy.moments import RELATIONS
 
 _COLUMNS = ("attack", "AUC", "95 % interval", "accuracy", "advantage", "TPR@1%", "TPR@0.1%")

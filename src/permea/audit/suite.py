@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from permea._arrays import Array, Mask
 from permea.audit import attacks, signals
 from permea.audit.attacks import label_robustness, membership_inference_score
+from permea.audit.bounds import EmpiricalEpsilon
 from permea.audit.metrics import AttackResult, best_threshold, evaluate, not_applicable
 from permea.audit.reconstruction import attribute_attack
 from permea.audit.report import AttackReport, guarantee_rows
-from permea.audit.result import EmpiricalEpsilon
 
 LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
 SHADOW = tuple(f"shadow_{kind}" for kind in attacks.ATTACKERS)
+THRESHOLDS = ("rows set aside", "shadow models on the attacker's rows")
 #: Every attack by name.
 KINDS = (*attacks.METRICS, "label_only", *SHADOW, *LIKELIHOOD)
 
@@ -116,11 +117,8 @@ def attack(
             random_state=random_state,
             n_jobs=n_jobs,
         )
-    held_out = shadow_data is None
     known = signals.Remembered(clf, pool.X)
-    results = tuple(
-        _carry_out(name, known, pool, ensemble, held_out, random_state) for name in chosen
-    )
+    results = tuple(_carry_out(name, known, pool, ensemble, random_state) for name in chosen)
     attributes = tuple(
         attribute_attack(clf, X_member, y_member, X_outside, y_outside, column=column)
         for column in hidden_columns
@@ -132,7 +130,7 @@ def attack(
         guarantee_rows(getattr(clf, "certificate_", None), measured),
         {
             "n_shadows": 0 if ensemble is None else n_shadows,
-            "thresholds": "rows set aside" if held_out else "shadow models on the attacker's rows",
+            "thresholds": THRESHOLDS[shadow_data is not None],
             "scored_members": int((pool.scored & pool.member).sum()),
             "scored_outside": int((pool.scored & ~pool.member).sum()),
             "random_state": random_state,
@@ -179,99 +177,65 @@ def _make_pool(
 
 
 def _carry_out(
-    name: str,
-    clf: Any,
-    pool: _Pool,
-    ensemble: attacks.ShadowEnsemble | None,
-    held_out: bool,
-    seed: int,
+    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble | None, seed: int
 ) -> AttackResult:
-    """Score the pool by one attack and judge the rows that are to be scored."""
-    reason = "" if name == "label_only" or name in SHADOW else attacks.why_not(name, clf)
-    if name in (*SHADOW, *LIKELIHOOD):
-        reason = "" if signals.gives_scores(clf) else "the classifier answers with a label alone"
-    if reason:
+    """Score the pool by one attack, fit its threshold on other rows, and judge it."""
+    if reason := attacks.why_not(name, clf):
         return not_applicable(name, reason)
-    if name in attacks.METRICS:
-        scores, threshold = _by_metric(name, clf, pool, ensemble, held_out)
-    elif name == "label_only":
-        scores, threshold = _by_label(clf, pool, seed)
+    inside = pool.member[pool.spare]
+    threshold = None
+    if name == "label_only":
+        scores = label_robustness(clf, pool.X, pool.y, spread=pool.spread, random_state=seed)
+        known = scores[pool.spare]
+        if not inside.any():  # the attacker's rows are all outside: half of them reach the median
+            threshold = float(np.median(known)) + 1e-9
+    elif name in attacks.METRICS:
+        scores = attacks.METRICS[name](clf, pool.X, pool.y)
+        known = scores[pool.spare]
+        if not inside.any() and ensemble is not None:
+            known, inside = ensemble.scores[name][:, pool.spare], ensemble.inside[:, pool.spare]
+    elif name in SHADOW:
+        assert ensemble is not None
+        kind = name.removeprefix("shadow_")
+        trained = attacks.train_attackers(kind, ensemble, pool.y, pool.spare)
+        features = attacks.attack_features(clf, pool.X, pool.y)
+        scores, threshold = attacks.attacker_scores(trained, features, pool.y), 0.0
     else:
         assert ensemble is not None
-        how = _by_attacker if name in SHADOW else _by_likelihood
-        scores, threshold = how(name, clf, pool, ensemble)
-    inside, outside = pool.scored & pool.member, pool.scored & ~pool.member
+        scores, known, inside = _by_likelihood(name, clf, pool, ensemble)
+    if threshold is None:
+        threshold = best_threshold(known[inside], known[~inside])
+    members, outside = pool.scored & pool.member, pool.scored & ~pool.member
     return evaluate(
         name,
-        scores[inside],
+        scores[members],
         scores[outside],
         threshold=threshold,
-        y_member=pool.y[inside],
+        y_member=pool.y[members],
         y_outside=pool.y[outside],
     )
 
 
-def _by_metric(
-    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble | None, held_out: bool
-) -> tuple[Array, float]:
-    scores = attacks.METRICS[name](clf, pool.X, pool.y)
-    if held_out or ensemble is None:
-        spare = pool.spare
-        inside = pool.member[spare]
-        return scores, best_threshold(scores[spare][inside], scores[spare][~inside])
-    known = ensemble.metrics[name][:, pool.spare]
-    inside = ensemble.inside[:, pool.spare]
-    return scores, best_threshold(known[inside], known[~inside])
-
-
-def _by_label(clf: Any, pool: _Pool, seed: int) -> tuple[Array, float]:
-    """Threshold on rows set aside; on the attacker's rows alone, what half of them reach."""
-    scores = label_robustness(clf, pool.X, pool.y, spread=pool.spread, random_state=seed)
-    inside = pool.member[pool.spare]
-    if not inside.any():
-        # All of the attacker's rows are outside: their median is what a stranger reaches.
-        return scores, float(np.median(scores[pool.spare])) + 1e-9
-    spare = scores[pool.spare]
-    return scores, best_threshold(spare[inside], spare[~inside])
-
-
-def _by_attacker(
-    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble
-) -> tuple[Array, float]:
-    kind = name.removeprefix("shadow_")
-    trained = attacks.train_attackers(kind, ensemble, pool.y, pool.spare)
-    features = attacks.attack_features(clf, pool.X, pool.y)
-    return attacks.attacker_scores(trained, features, pool.y), 0.0
-
-
 def _by_likelihood(
     name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble
-) -> tuple[Array, float]:
-    """Score by the ensemble; the threshold comes from one shadow standing for the classifier."""
-    population = ~pool.scored & ~pool.member
+) -> tuple[Array, Array, Mask]:
+    """Scores by the ensemble; scores and members where one shadow stands for the classifier."""
     rmia = name.startswith("rmia")
-    signal = ensemble.likelihood if rmia else ensemble.signal
+    signal = ensemble.scores["likelihood" if rmia else "signal"]
     observed = (attacks.log_likelihood if rmia else signals.sharpest_signal)(clf, pool.X, pool.y)
-    scores = _likelihood_scores(name, clf, observed, signal, ensemble.inside, population)
+    interpolation = 1.0 if signals.is_distance_based(clf) else 0.3
+
+    def score(observed: Array, signal: Array, inside: Mask, member: Mask) -> Array:
+        if name == "lira_online":
+            return attacks.lira_online(observed, signal, inside)
+        if name == "lira_offline":
+            return attacks.lira_offline(observed, signal, inside)
+        population, offline = ~pool.scored & ~member, name == "rmia_offline"
+        return attacks.rmia(
+            observed, signal, inside, population, offline=offline, interpolation=interpolation
+        )
+
+    scores = score(observed, signal, ensemble.inside, pool.member)
     stand_in, others, inside, members = attacks.without(0, signal, ensemble.inside)
-    strangers = ~pool.scored & ~members
-    trial = _likelihood_scores(name, clf, stand_in, others, inside, strangers)[pool.spare]
-    known = members[pool.spare]
-    return scores, best_threshold(trial[known], trial[~known])
-
-
-def _likelihood_scores(
-    name: str, clf: Any, observed: Array, signal: Array, inside: Mask, population: Mask
-) -> Array:
-    if name == "lira_online":
-        return attacks.lira_online(observed, signal, inside)
-    if name == "lira_offline":
-        return attacks.lira_offline(observed, signal, inside)
-    return attacks.rmia(
-        observed,
-        signal,
-        inside,
-        population,
-        offline=name == "rmia_offline",
-        interpolation=1.0 if signals.is_distance_based(clf) else 0.3,
-    )
+    trial = score(stand_in, others, inside, members)
+    return scores, trial[pool.spare], members[pool.spare]

@@ -70,8 +70,7 @@ class Experiment(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Bounds from one white-box audit: see :class:`permea.audit.EmpiricalEpsilon`."""
 
     epsilon: float
@@ -79,15 +78,6 @@ class Found:
     assumption_free: float
     seen_by: str
     releases: int
-
-
-@dataclass(frozen=True)
-class _Score:
-    """One score of every release of either side."""
-
-    name: str
-    without: Array
-    planted: Array
 
 
 def white_box_epsilon(
@@ -103,38 +93,31 @@ def white_box_epsilon(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # about the few rows of the canaries
         compared = _compared(experiment, comparisons)
-        sides = _sides(experiment, releases)
-    likelihood = _Score("likelihood ratio", *(experiment.log_ratios(side) for side in sides))
-    fitted = _fitted("fitted direction", *(experiment.residuals(side) for side in sides))
-    scores = (likelihood, fitted, compared)
-    free = {score.name: _threshold_bound(score, delta, confidence) for score in scores}
-    gaussian = [score for score in (likelihood, fitted) if _is_gaussian(experiment, score, delta)]
-    shifts = {score.name: _shift_bound(score, delta, confidence) for score in gaussian}
-    return _summary(free, shifts, 2 * releases + 4 * comparisons + 1)
-
-
-def _summary(free: dict[str, float], shifts: dict[str, float], releases: int) -> Found:
-    """The largest bound of all scores, each by the sharper method that its law allows."""
-    best = max(free, key=lambda name: free[name])
-    if not shifts:
-        return Found(free[best], "", free[best], best, releases)
-    # A score keeps one method: its share of the error is spent once.
-    kept = {name: shifts.get(name, bound) for name, bound in free.items()}
+        pairs = [
+            (experiment.release(False), experiment.release(True))
+            for _ in progress(range(releases), desc="releases")
+        ]
+    sides = [np.array(side) for side in zip(*pairs, strict=True)]
+    scores = {  # each for the releases without and with the canary
+        "likelihood ratio": [experiment.log_ratios(side) for side in sides],
+        "fitted direction": _fitted(*(experiment.residuals(side) for side in sides)),
+        "comparison of releases": compared,
+    }
+    free, shifts = {}, {}
+    for name, score in scores.items():
+        own = 1.0 - _SHARES[name] * (1.0 - confidence)
+        free[name] = multi_run_epsilon(*score, delta=delta, confidence=own)
+        may_shift = experiment.gaussian and delta > 0 and score is not compared
+        if may_shift and gaussian_scores_p_value(*score) > _LEAST_P_VALUE:
+            shifts[name] = shift_epsilon(*score, delta=delta, confidence=own)
+    kept = free | shifts  # one method for each score: its share of the error is spent once
     seen_by = max(kept, key=lambda name: kept[name])
     assumption = GAUSSIAN if seen_by in shifts else ""
-    return Found(kept[seen_by], assumption, free[best], seen_by, releases)
+    trials = 2 * releases + 4 * comparisons + 1
+    return Found(kept[seen_by], assumption, max(free.values()), seen_by, trials)
 
 
-def _sides(experiment: Experiment, releases: int) -> tuple[Array, Array]:
-    """Releases without and with the canary, in turn."""
-    pairs = [
-        (experiment.release(False), experiment.release(True))
-        for _ in progress(range(releases), desc="releases")
-    ]
-    return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
-
-
-def _compared(experiment: Experiment, comparisons: int) -> _Score:
+def _compared(experiment: Experiment, comparisons: int) -> list[Array]:
     """Each release beside that one of the public data set which is nearest to it.
 
     Releases of the public data set stand between the others. Noise that any two releases share is
@@ -152,10 +135,10 @@ def _compared(experiment: Experiment, comparisons: int) -> _Score:
     for released in own:
         residuals = experiment.residuals(np.array(released))
         sides.append(residuals - known[tree.query(residuals)[1]])
-    return _fitted("comparison of releases", *sides)
+    return _fitted(*sides)
 
 
-def _fitted(name: str, without: Array, planted: Array) -> _Score:
+def _fitted(without: Array, planted: Array) -> list[Array]:
     """Fisher's discriminant, fitted to the first releases and applied to the others."""
     cut = max(2, int(_FIT_SHARE * len(without)))
     shift = planted[:cut].mean(axis=0) - without[:cut].mean(axis=0)
@@ -164,27 +147,7 @@ def _fitted(name: str, without: Array, planted: Array) -> _Score:
     # Directions without any noise stay usable: they are what a broken mechanism shows.
     floor = 1e-9 * max(float(np.trace(covariance)) / len(shift), 1e-12)
     direction = np.linalg.solve(covariance + floor * np.eye(len(shift)), shift)
-    return _Score(name, without[cut:] @ direction, planted[cut:] @ direction)
-
-
-def _is_gaussian(experiment: Experiment, score: _Score, delta: float) -> bool:
-    if not experiment.gaussian or delta <= 0:
-        return False
-    return gaussian_scores_p_value(score.without, score.planted) > _LEAST_P_VALUE
-
-
-def _confidence(score: _Score, confidence: float) -> float:
-    return 1.0 - _SHARES[score.name] * (1.0 - confidence)
-
-
-def _threshold_bound(score: _Score, delta: float, confidence: float) -> float:
-    own = _confidence(score, confidence)
-    return multi_run_epsilon(score.without, score.planted, delta=delta, confidence=own)
-
-
-def _shift_bound(score: _Score, delta: float, confidence: float) -> float:
-    own = _confidence(score, confidence)
-    return shift_epsilon(score.without, score.planted, delta=delta, confidence=own)
+    return [without[cut:] @ direction, planted[cut:] @ direction]
 
 
 MOMENT_ESTIMATORS = (MomentClassifier, MomentRegressor)
@@ -263,6 +226,11 @@ def _worst_angle(plan: MomentPlan, other: float) -> tuple[float, float]:
     return float(squares[at]), float(cosines[at])
 
 
+def new_model(make: Any) -> Any:
+    """A fresh unfitted estimator: a clone of one, or what a factory makes."""
+    return clone(make) if not isinstance(make, type) and hasattr(make, "fit") else make()
+
+
 class MomentExperiment:
     """Small trainings of a moment estimator with and without the worst canary.
 
@@ -296,11 +264,11 @@ class MomentExperiment:
         wanted = self.plan.scales.mean / _NOISE_OF_MEAN
         self._others = 2 * int(np.clip(wanted, _FEWEST_ROWS, _MOST_ROWS) / 2)
         self._data = [self._rows(planted, overshoot) for planted in (False, True)]
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the data set with the canary."""
-        return self._others + 1
+        self.neighbours = self.plan.neighbours
+        self.note = (
+            f"the estimator's mechanism on {self._others + 1} made-up rows of two columns; says "
+            "nothing about other rows, nor about its feature map"
+        )
 
     @property
     def attainable(self) -> float:
@@ -309,8 +277,7 @@ class MomentExperiment:
 
     def _model(self) -> Any:
         """A fresh estimator, reduced to two columns and two classes."""
-        make = self._make
-        made = clone(make) if not isinstance(make, type) and hasattr(make, "fit") else make()
+        made = new_model(self._make)
         if not isinstance(made, MOMENT_ESTIMATORS) or made.privacy is None:
             raise ValueError(
                 "A white-box audit of moments needs a MomentClassifier or MomentRegressor with "
@@ -445,8 +412,10 @@ class RowExperiment:
     1.0
     """
 
+    neighbours = "replace"
+
     def __init__(self, release: Rows | None, privacy: Privacy, *, overshoot: float = 0.5) -> None:
-        self._release: Rows = release if release is not None else _library_release(privacy)
+        self._release: Rows = release or (lambda rows: release_rows(rows, privacy).data)
         self.privacy = privacy
         self.n_columns = privacy.n_columns or (1 if privacy.unit == "entry" else 2)
         self.plan: Plan = plan(privacy, self.n_columns)
@@ -456,6 +425,10 @@ class RowExperiment:
         rows = _worst_rows(privacy, self.n_columns, overshoot)
         self._data = [np.vstack([row, public]) for row in rows]
         self._steps = [self.plan.to_steps(data.copy()).astype(np.float64) for data in self._data]
+        self.note = (
+            f"the mechanism on {self.n_rows} made-up rows, the number of columns being "
+            f"{self.n_columns}; says nothing about other rows"
+        )
 
     @property
     def attainable(self) -> float:
@@ -519,10 +492,6 @@ class RowExperiment:
         smooth = (1.0 - work.noise.delta) * math.tanh(rate / 2.0) * np.exp(-rate * distance)
         bare = work.noise.delta * (distance < 0.5)
         return np.asarray(np.log(np.maximum(smooth + bare, 1e-300)))
-
-
-def _library_release(privacy: Privacy) -> Rows:
-    return lambda rows: release_rows(rows, privacy).data
 
 
 def _worst_rows(privacy: Privacy, p: int, overshoot: float) -> tuple[Array, Array]:
