@@ -81,7 +81,8 @@ def machine():
 def printed(name, options):
     """Run one benchmark in a fresh process; what it printed."""
     lines = []
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "PERMEA_PROGRESS": "0"}
+    places = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": places, "PERMEA_PROGRESS": "0"}
     with subprocess.Popen(
         [sys.executable, str(FOLDER / f"{name}.py"), *options],
         stdout=subprocess.PIPE,

@@ -113,7 +113,7 @@ def spread(releases, seeds, kept):
 
 def main():
     parser = options_of(__doc__)
-    parser.add_argument("--releases", type=int, default=size(4000, 60))
+    parser.add_argument("--releases", type=int, default=size(4000, 30))
     parser.add_argument("--resume", action="store_true", help="keep what an earlier run found")
     options = parser.parse_args()
     releases, seed = options.releases, options.seed

@@ -15,7 +15,7 @@ def main():
     parser = options_of(__doc__)
     parser.add_argument("--shadows", type=int, default=size(20, 4))
     shadows = parser.parse_args().shadows
-    X, y = load_digits(return_X_y=True)
+    X, y = (part[: size(None, 400)] for part in load_digits(return_X_y=True))
     X_in, X_out, y_in, y_out = train_test_split(
         X / 16, y, test_size=0.5, stratify=y, random_state=0
     )

@@ -56,8 +56,8 @@ def small_images(dtype):
     images, y = load_digits(return_X_y=True)
     large = np.kron(images.reshape(-1, 8, 8) / 16, np.ones((3, 3)))
     X = np.pad(large, ((0, 0), (2, 2), (2, 2))).reshape(len(y), -1).astype(dtype)
-    print("Quick run on 1200 enlarged digits instead of MNIST: its figures mean nothing.\n")
-    return X[:1200], y[:1200], X[1200:1500], y[1200:1500]
+    print("Quick run on 600 enlarged digits instead of MNIST: its figures mean nothing.\n")
+    return X[:600], y[:600], X[600:800], y[600:800]
 
 
 def seconds(work, repeat=1):

@@ -8,7 +8,7 @@ machine does. ``--rows 10000`` makes a smaller run.
 import multiprocessing
 import time
 
-from common import mnist, options_of, peak_memory
+from common import QUICK, mnist, options_of, peak_memory
 
 from permea.compose import ReconstructionClassifier
 from permea.models import FuzzyAutoencoder, KernelAffineHullMachine, MembershipAutoencoder
@@ -51,6 +51,9 @@ def main():
     )
     for name in arguments.families:
         task = (name, arguments.rows, arguments.jobs)
+        if QUICK:
+            run(*task)
+            continue
         process = multiprocessing.get_context("spawn").Process(target=run, args=task)
         process.start()
         process.join()
