@@ -3,7 +3,7 @@ PY := .venv/bin/python
 READY := .venv/.ready
 PEERS := .venv-peers/.ready
 JOBS ?= 2
-PYTEST := OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo check test test-slow bench docs lint format lock clean

@@ -157,7 +157,10 @@ def test_a_model_of_another_kind_is_refused():
         ReconstructionClassifier(MinMaxScaler()).fit(np.eye(3), [0, 1, 1])
 
 
-def test_one_branch_of_ten_thousand_rows_stays_within_two_gigabytes():
+@pytest.mark.parametrize(
+    ("rows", "gigabytes"), [(5_000, 0.5), pytest.param(10_000, 2.0, marks=pytest.mark.slow)]
+)
+def test_one_branch_stays_within_twenty_bytes_per_pair_of_rows(rows, gigabytes):
     """A process of its own, so that its peak memory is its own."""
     import subprocess
     import sys
@@ -166,13 +169,13 @@ def test_one_branch_of_ten_thousand_rows_stays_within_two_gigabytes():
         "import resource, numpy as np\n"
         "from permea import KernelAffineHullMachine\n"
         "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "Y = np.random.default_rng(0).random((10_000, 30), dtype=np.float32)\n"
+        f"Y = np.random.default_rng(0).random(({rows}, 30), dtype=np.float32)\n"
         "KernelAffineHullMachine(n_components=10).fit(Y)\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 2**20)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 2.0
+    assert float(done.stdout) < gigabytes
 
 
 def test_the_default_model_is_a_kahm(blobs):

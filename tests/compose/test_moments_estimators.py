@@ -222,6 +222,7 @@ def test_the_one_run_audit_stays_below_epsilon(digits):
         warnings.simplefilter("ignore")
         found = empirical_epsilon(
             private_classifier(promise(4.0)), X, y,
-            canaries=150, delta=1e-5, unit="record", neighbours="replace",
+            canaries=150, delta=1e-5, unit="record", neighbours="replace", method="one-run",
         )  # fmt: skip
+    assert found.method == "one-run"
     assert found.epsilon <= 4.0
