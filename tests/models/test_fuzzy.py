@@ -14,12 +14,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from permea.models import ShrunkWarning
+from permea.models.encoding import leading_directions
 from permea.models.fuzzy import (
     ConsequentInference,
     FuzzyAutoencoder,
     FuzzyModel,
     rule_degrees,
-    uncentred_directions,
 )
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)
@@ -109,10 +109,10 @@ def test_posterior_solves_its_equations(seed):
 
 def test_encoding_is_uncentred():
     Y = np.random.default_rng(0).normal(size=(50, 4)) + np.array([9.0, 0, 0, 0])
-    V = uncentred_directions(Y, 2)
+    _, V = leading_directions(Y, 2)
     values, vectors = np.linalg.eigh(Y.T @ Y / 50)
     np.testing.assert_allclose(np.abs(V.T @ vectors[:, ::-1][:, :2]), np.eye(2), atol=1e-8)
-    wide = uncentred_directions(Y[:3], 3)
+    _, wide = leading_directions(Y[:3], 3)
     np.testing.assert_allclose(wide.T @ wide, np.eye(3), atol=1e-10)
     assert values[-1] > 50
 

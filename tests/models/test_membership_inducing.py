@@ -1,4 +1,4 @@
-"""Choosing inducing points: the loop ends, the rule holds, and M is that of the seed."""
+"""Choosing inducing points: the loop ends, the rule holds, and M is that of document 001."""
 
 from itertools import pairwise
 
@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
-from permea.models.linear_algebra import RidgePath, jittered_cholesky
-from permea.models.mapping import (
+from permea.models.inducing import (
     InducingSearch,
-    find_inducing,
     gaussian_kernel,
     k_means,
-    learn_precision_mapping,
     pivot_order,
     shrinking_sequence,
     smoothing_level,
     unit_range_scales,
 )
+from permea.models.linear_algebra import RidgePath, jittered_cholesky
+from permea.models.membership import learn_precision_mapping
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)
 
@@ -64,7 +63,7 @@ def test_m_is_the_last_of_the_sequence_that_smooths_enough(seed, N, n, kappa, me
         assert search.at(larger[-1]).smoothing < kappa or search.order.size <= M
 
 
-def seed_loop(X, limit, kappa=0.1, nu=2.1):
+def document_loop(X, limit, kappa=0.1, nu=2.1):
     """Steps 3 to 8 of 001 Algorithm 1, with a k-means of its own for every M."""
     for M in shrinking_sequence(limit):
         centres = KMeans(M, n_init=1, random_state=0).fit(X).cluster_centers_
@@ -74,16 +73,16 @@ def seed_loop(X, limit, kappa=0.1, nu=2.1):
     return 1
 
 
-def test_m_agrees_with_the_loop_of_the_seed():
+def test_m_agrees_with_the_loop_of_the_document():
     digits = load_digits()
     for label in (0, 1):
         Y = digits.data[digits.target == label] / 16
         _, _, Vt = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
         X = Y @ Vt[:12].T
         X *= unit_range_scales(X)
-        M = len(find_inducing(X, len(X) // 2, 0.1, 2.1, "kmeans").points)
+        M = len(InducingSearch(X, len(X) // 2, 0.1, 2.1, "kmeans").smoothest().points)
         sequence = shrinking_sequence(len(X) // 2)
-        assert abs(sequence.index(M) - sequence.index(seed_loop(X, len(X) // 2))) <= 2
+        assert abs(sequence.index(M) - sequence.index(document_loop(X, len(X) // 2))) <= 2
 
 
 def test_k_means_is_as_tight_as_that_of_scikit_learn():
@@ -125,6 +124,10 @@ def test_ridge_path_solves_the_system_for_every_strength(seed, M, strength):
     np.testing.assert_allclose(path.solve(strength), Z, atol=1e-9)
     assert path.inner(strength) == pytest.approx(np.sum(Z * C), rel=1e-8)
     assert path.squared_norm(strength) == pytest.approx(np.sum(Z * Z), rel=1e-8)
+    Y = np.linalg.lstsq(F, C, rcond=None)[0]
+    expected = np.sum((Y - F.T @ Z) ** 2)
+    energy = np.sum(Y**2)
+    assert path.residual(strength, energy) == pytest.approx(expected, rel=1e-6, abs=1e-9 * energy)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from permea.models.bayes import log_membership
-from permea.report.plots import plot_abstraction, plot_membership_function
+from permea.report.plots import log_membership, plot_abstraction, plot_membership_function
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The linear encoding of a kernel affine hull machine: principal directions, whitened.
+"""Principal directions of rows, and the linear codes that the model families make of them.
 
 In the principal basis the covariance θ of the codes (004 eq. 36) is diagonal. Dividing each
 coordinate by its standard deviation therefore turns the kernel of 004 eq. (35) into a plain
@@ -6,19 +6,15 @@ Gaussian of Euclidean distances, and the encoding of a layer with one dimension 
 encoding with its last coordinate left out. One decomposition serves all layers.
 """
 
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import eigh
 
 from permea._arrays import Array, Indices, Mask
+from permea.models.base import warn_shrunk
 from permea.models.linear_algebra import lower_gram, product
-
-
-class ShrunkWarning(UserWarning):
-    """A requested dimension was larger than the data can carry and was lowered."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +48,13 @@ class Encoding:
         centred -= self.mean[self.columns]
         return centred
 
-    def placed(self, values: Array) -> Array:
-        """Rows in all features: ``values`` in the active ones, the mean in the others."""
+    def uncentre(self, centred: Array) -> Array:
+        """Rows in all features from rows minus the mean in the active ones."""
         if self.columns is None:
-            return values
-        rows = np.empty((values.shape[0], self.mean.shape[0]), dtype=values.dtype)
+            return centred + self.mean
+        rows = np.empty((len(centred), len(self.mean)), dtype=centred.dtype)
         rows[:] = self.mean
-        rows[:, self.columns] = values
+        rows[:, self.columns] += centred
         return rows
 
     def inactive_energy(self, Y: Array) -> Array:
@@ -71,40 +67,30 @@ class Encoding:
     def whiten(self, coordinates: Array) -> Array:
         """Principal coordinates divided by their standard deviations, kept finite.
 
-        A code is clipped where its square would overflow. Only its direction matters out there:
-        the image of a point far away is that of its nearest training code.
+        Further coordinates are left out. A code is clipped where its square would overflow. Only
+        its direction matters there: the image of a point far away is that of its nearest training
+        code.
         """
         limit = np.sqrt(np.finfo(coordinates.dtype).max) / 1e6
-        codes = coordinates[:, : self.n_components] / self.scales[: coordinates.shape[1]]
-        return np.clip(codes, -limit, limit)
-
-    def encode(self, Y: Array) -> Array:
-        """Whitened principal coordinates of each row."""
-        return self.whiten(self.centre(Y) @ self.components)
+        return np.clip(coordinates[:, : self.n_components] / self.scales, -limit, limit)
 
     def narrowed(self, n_components: int) -> "Encoding":
         """The same encoding with its leading ``n_components`` directions only."""
-        return Encoding(
-            mean=self.mean,
-            active=self.active,
-            components=self.components[:, :n_components],
-            scales=self.scales[:n_components],
-        )
+        components, scales = self.components[:, :n_components], self.scales[:n_components]
+        return replace(self, components=components, scales=scales)
 
 
 def principal_encoding(Y: Array, n_components: int) -> Encoding:
     """Encode the rows of ``Y`` by their leading principal directions (004 Def. 1).
 
-    Works on the smaller of the two Gram matrices, so it is economical for many features and few
-    rows as well as for many rows and few features. Directions without variance are dropped with a
-    `ShrunkWarning`.
+    Directions without variance are dropped with a `ShrunkWarning`.
 
     Parameters
     ----------
     Y : ndarray of shape (N, p)
         Training rows, float32 or float64.
     n_components : int
-        The subspace dimension n that is wished for.
+        The requested subspace dimension n.
 
     Returns
     -------
@@ -117,54 +103,45 @@ def principal_encoding(Y: Array, n_components: int) -> Encoding:
     >>> encoding = principal_encoding(rows, 2)
     >>> encoding.active
     array([ True, False,  True])
-    >>> codes = encoding.encode(rows)
+    >>> codes = encoding.whiten(encoding.centre(rows) @ encoding.components)
     >>> bool(np.allclose(codes.T @ codes / 2, np.eye(2)))
     True
     """
-    N, p = Y.shape
+    N = Y.shape[0]
     mean = Y.mean(axis=0, dtype=np.float64).astype(Y.dtype)
     active = np.ptp(Y, axis=0) > 0
     mean[~active] = Y[0, ~active]
     centred = Y - mean if active.all() else Y[:, active] - mean[active]
-    wanted = min(n_components, N - 1, int(active.sum()))
-    variances, components = _leading_directions(centred, wanted)
-    kept = int(np.count_nonzero(variances > _variance_floor(variances, centred)))
-    if kept < n_components:
-        warnings.warn(
-            f"n_components={n_components} is more than these {N} rows of {p} features can "
-            f"carry; n_components={kept} is used.",
-            ShrunkWarning,
-            stacklevel=3,
-        )
-    return Encoding(mean, active, components[:, :kept], np.sqrt(variances[:kept]))
+    energies, components = leading_directions(centred, min(n_components, N - 1))
+    if energies.size < n_components:
+        warn_shrunk("n_components", n_components, energies.size, Y.shape)
+    return Encoding(mean, active, components, np.sqrt(energies / max(N - 1, 1)))
 
 
-def _variance_floor(variances: Array, centred: Array) -> float:
-    """Variances below this are rounding errors of the largest one."""
-    if variances.size == 0:
-        return 0.0
-    eps = float(np.finfo(centred.dtype).eps)
-    return float(float(variances[0]) * max(centred.shape) * eps * 4)
+def leading_directions(rows: Array, n: int) -> tuple[Array, Array]:
+    """Largest ``n`` eigenvalues of AᵀA for a matrix A of rows, and their eigenvectors as columns.
 
+    Eigenvalues that are rounding errors of the largest one are left out. The smaller one of the two
+    Gram matrices is decomposed.
 
-def _leading_directions(centred: Array, n: int) -> tuple[Array, Array]:
-    """Largest ``n`` variances of the centred rows and their directions, largest first."""
-    N, p = centred.shape
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values, directions = leading_directions(np.array([[3.0, 4.0], [6.0, 8.0]]), 2)
+    >>> values.round(3), abs(directions).round(3).tolist()
+    (array([125.]), [[0.6], [0.8]])
+    """
+    N, p = rows.shape
+    n = min(n, N, p)
     if n < 1:
-        return np.zeros(0, dtype=centred.dtype), np.zeros((p, 0), dtype=centred.dtype)
-    if p <= N:
-        variances, directions = _top_eigenpairs(lower_gram(centred), n)
-    else:
-        variances, weights = _top_eigenpairs(lower_gram(centred.T), n)
-        directions = product(centred.T, weights)
-        directions /= np.maximum(np.linalg.norm(directions, axis=0), np.finfo(centred.dtype).tiny)
-    return np.maximum(variances, 0) / (N - 1), directions
-
-
-def _top_eigenpairs(gram: Array, n: int) -> tuple[Array, Array]:
-    """Largest ``n`` eigenvalues of a symmetric matrix (lower triangle) and their vectors."""
-    size = gram.shape[0]
-    values, vectors = eigh(
-        gram, subset_by_index=[size - n, size - 1], check_finite=False, overwrite_a=True
-    )
-    return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
+        return np.zeros(0, dtype=rows.dtype), np.zeros((p, 0), dtype=rows.dtype)
+    gram = lower_gram(rows if p <= N else rows.T)
+    top = [len(gram) - n, len(gram) - 1]
+    values, vectors = eigh(gram, subset_by_index=top, check_finite=False, overwrite_a=True)
+    values, directions = values[::-1], np.asarray(vectors[:, ::-1], rows.dtype, order="C")
+    if p > N:
+        directions = product(rows.T, directions)
+        directions /= np.maximum(np.linalg.norm(directions, axis=0), np.finfo(rows.dtype).tiny)
+    floor = max(float(values[0]), 0.0) * max(N, p) * float(np.finfo(rows.dtype).eps) * 4
+    kept = int(np.count_nonzero(values > floor))
+    return values[:kept], directions[:, :kept]

@@ -90,6 +90,14 @@ class RidgePath:
         """‖Z‖²."""
         return float(np.sum(self._energies / self._shifted(regularization) ** 2))
 
+    def residual(self, regularization: float, energy: float) -> float:
+        """‖Y − BZ‖² where G = BᵀB, C = BᵀY and ‖Y‖² = ``energy``, up to rounding errors.
+
+        It is ‖Y‖² − ⟨Z, C⟩ − λ‖Z‖², because GZ = C − λZ.
+        """
+        used = max(regularization, self.floor)
+        return energy - self.inner(used) - used * self.squared_norm(used)
+
     def trace(self, regularization: float) -> float:
         """Trace of G (G + λI)⁻¹, the number of effective parameters."""
         return float(np.sum(self.values / self._shifted(regularization)))

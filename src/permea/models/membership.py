@@ -1,393 +1,103 @@
-"""Variational learning of membership mappings with gamma disturbance and uncertain inputs (000).
+"""Membership mappings, learned analytically (documents 001 section 1.2 and 000 section 2.2).
 
-Every input x is only known up to a Gaussian of variance σx², and the disturbance has precision τ z
-whose factors follow gamma membership functions with parameters that are learned themselves. The
-kernel averaged over the uncertain inputs has closed forms (000 Appendix D):
+A membership mapping interpolates between M inducing points with a Gaussian kernel. Two learning
+algorithms differ in what they assume of the disturbance of the outputs:
 
-    Ψ_im  = ⟨k(x^i, a^m)⟩                = c₁ exp(−½ Σ_k u_k |a^m_k − x^i_k|²),
-    Φ_mm' = Σ_i ⟨k(a^m, x^i) k(x^i, a^m')⟩
-          = c₂ exp(−¼ Σ_k (w_k − v_k)|a^m_k − a^m'_k|²) (EᵀE)_mm',
-            E_im = exp(−½ Σ_k v_k |a^m_k − x^i_k|²),
+* "precision" (001 Algorithm 1): one precision β, the inverse mean squared error;
+* "gamma" (000 Algorithm 1): uncertain inputs, and gamma membership functions for the precision.
 
-with u_k = w_k/(1 + w_k σx²), v_k = w_k/(1 + 2 w_k σx²), c₁ = Π(1 + w_k σx²)^−½ and
-c₂ = Π(1 + 2 w_k σx²)^−½ at σ² = 1. The second form of Φ is 000 eq. (155), with index k on both of
-its inducing points, after completing the square: the sum over N rows of M² exponentials becomes
-one product of N × M matrices.
+Both lead to ridge regression in a whitened kernel, so that one eigendecomposition serves all
+updates of β. This file has the estimators first, then the mapping and the two algorithms.
 """
 
 import math
-import warnings
-from numbers import Integral
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import digamma
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
+from permea._parallel import batches
 from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
-from permea.models.base import row_norms
-from permea.models.encoding import Encoding, ShrunkWarning, principal_encoding
-from permea.models.linear_algebra import RidgePath, jittered_cholesky
-from permea.models.mapping import (
-    Mapping,
+from permea.models.autoencoder import KernelAutoencoder
+from permea.models.base import FLOATS, MultiOutputRegressor, count_of
+from permea.models.encoding import Encoding, principal_encoding
+from permea.models.inducing import (
+    InducingSearch,
     gaussian_kernel,
     k_means,
-    learn_best_bandwidth,
-    learn_precision_mapping,
-    mean_variance,
     pivot_order,
     scale_inputs,
     unit_range_scales,
+    unscale_inputs,
 )
-from permea.models.pruning import head_basis, lower, may_win, nearest_in_chunks
+from permea.models.linear_algebra import RidgePath, jittered_cholesky
+
+_SMALLEST_BANDWIDTH, _LARGEST_BANDWIDTH = 2.0**-8, 2.0**8
+_PATIENCE = 2  # bandwidths in a row that may fail to improve
+_CHUNK_ENTRIES = 4_000_000  # kernel values held at once: bounds the memory of every query
 
 
-class AveragedKernel(NamedTuple):
-    """Kernel averages over uncertain inputs at σ² = 1 (000 eq. 153 to 155)."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class _MappingLearner(BaseEstimator):  # type: ignore[misc]
+    """The parameters of both algorithms, and learning by one of them."""
 
-    Psi: Array  #: (N, M)
-    Phi: Array  #: (M, M)
-    xi: float  #: N
+    max_inducing: float | int = 0.5
+    disturbance: str = "precision"
+    inducing: str = "kmeans"
+    standardize: bool = True
+    nu: float = 2.1
+    kappa: float = 0.1
+    input_variance: float = 0.01
+    tol: float = 1e-6
+    max_iter: int = 1000
 
-    @classmethod
-    def of(
-        cls, X: Array, A: Array, weights: Array, input_variance: float | Array
-    ) -> "AveragedKernel":
-        """Averages for inputs ``X``, inducing points ``A``, weights w and variances σx²."""
-        u, c1 = averaged_weights(weights, input_variance)
-        v, c2 = averaged_weights(weights, 2 * input_variance)
-        E = gaussian_kernel(X * np.sqrt(v), A * np.sqrt(v))
-        rest = np.sqrt(np.maximum(weights - v, 0) / 2)
-        return cls(
-            Psi=c1 * gaussian_kernel(X * np.sqrt(u), A * np.sqrt(u)),
-            Phi=c2 * gaussian_kernel(A * rest, A * rest) * (E.T @ E),
-            xi=float(X.shape[0]),
-        )
+    _parameters: ClassVar[Accepted] = {
+        "max_inducing": whole(1) | number(above=0, most=1),
+        "disturbance": one_of("precision", "gamma"),
+        "inducing": one_of("kmeans", "pivots"),
+        "standardize": boolean,
+        "nu": number(above=2),
+        "kappa": number(above=0),
+        "input_variance": number(least=0),
+        "tol": number(above=0),
+        "max_iter": whole(1),
+    }
 
-
-def averaged_weights(weights: Array, variance: float | Array) -> tuple[Array, float]:
-    """Weights and factor of a Gaussian kernel after averaging one side over a Gaussian.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> averaged_weights(np.array([1.0, 0.0]), 3.0)
-    (array([0.25, 0.  ]), 0.5)
-    """
-    factors = 1 + weights * variance
-    return weights / factors, float(np.exp(-0.5 * np.log(factors).sum()))
-
-
-class Gammas(NamedTuple):
-    """Shapes and rates of the gamma membership functions of τ, z, r and s (000 Def. 6)."""
-
-    a_tau: float = 1.0
-    b_tau: float = 1.0
-    a_z: float = 1.0
-    b_z: float = 1.0
-    a_r: float = 1.0
-    b_r: float = 1.0
-    a_s: float = 1.0
-    b_s: float = 1.0
-
-    @property
-    def precision(self) -> float:
-        """⟨τ z⟩, the precision β of the disturbance (000 eq. 87 and 95)."""
-        return float((self.a_tau / self.b_tau) * (self.a_z / self.b_z))
-
-    @classmethod
-    def initial(cls) -> "Gammas":
-        """All ones, then s by (76) and (77) (000 Algorithm 1, steps 5 to 7)."""
-        return cls(a_s=1.0 + 1.0, b_s=1.0 + 1.0)
-
-    def updated(self, O: float, size: int) -> "Gammas":  # noqa: E741
-        """One round of 000 eq. (67) to (77) for the objective O of (78) and size = N p."""
-        a_tau = 1 + 0.5 * size
-        b_tau = 1 + 0.5 * self.a_z / self.b_z * O
-        a_z = 1 + 0.5 * size + self.a_r / self.b_r
-        b_z = (self.a_r / self.b_r) * (self.a_s / self.b_s) + 0.5 * a_tau / b_tau * O
-        a_r = 1.0
-        b_r = (
-            1
-            + (self.a_s / self.b_s) * (a_z / b_z)
-            - (digamma(self.a_s) - np.log(self.b_s))
-            - 1
-            - (digamma(a_z) - np.log(b_z))
-        )
-        a_s = 1 + a_r / b_r
-        b_s = 1 + (a_r / b_r) * (a_z / b_z)
-        return Gammas(a_tau, b_tau, a_z, b_z, a_r, float(b_r), a_s, b_s)
-
-
-class GammaSystem:
-    """The linear system of 000 eq. (89) for every value of τ z.
-
-    With K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2) it is ridge regression with the matrix
-    L⁻¹ Φ L⁻ᵀ + t I and strength 1/(τ z). ν = ∞ makes t vanish (000 Algorithm 2).
-    """
-
-    def __init__(self, Kaa: Array, kernel: AveragedKernel, Y: Array, nu: float) -> None:
-        M = Kaa.shape[0]
-        self.factor = jittered_cholesky(Kaa.copy())
-        half = solve_triangular(self.factor, kernel.Phi, lower=True, check_finite=False)
-        H = solve_triangular(self.factor, half.T, lower=True, check_finite=False)
-        self.smoothing = max(kernel.xi - float(np.trace(H)), 0.0) / (nu + M - 2)
-        H = 0.5 * (H + H.T)
-        H[np.diag_indices(M)] += self.smoothing
-        C = solve_triangular(self.factor, kernel.Psi.T @ Y, lower=True, check_finite=False)
-        self.path = RidgePath(H, C)
-        self.energy = float(np.einsum("ij,ij->", Y, Y, dtype=np.float64))
-        self.rounding = float(np.finfo(np.float64).eps) * max(self.energy, Y.size, 1)
-
-    def objective(self, precision: float) -> float:
-        """O of 000 eq. (96).
-
-        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(τ z).
-        """
-        strength = max(1 / precision, self.path.floor)
-        value = self.energy - self.path.inner(strength)
-        value -= strength * self.path.squared_norm(strength)
-        return float(max(value, self.rounding))
-
-    def coefficients(self, precision: float) -> Array:
-        """α of 000 eq. (89)."""
-        Z = self.path.solve(max(1 / precision, self.path.floor))
-        return np.asarray(solve_triangular(self.factor, Z, lower=True, trans=1, check_finite=False))
-
-
-def learn_gamma_mapping(
-    X: Array,
-    Y: Array,
-    *,
-    n_inducing: int,
-    nu: float = 2.1,
-    input_variance: float | Array = 0.01,
-    inducing: str = "kmeans",
-    tol: float = 1e-6,
-    max_iter: int = 1000,
-) -> Mapping:
-    """Learn a membership mapping by 000 Algorithm 1.
-
-    Parameters
-    ----------
-    X : ndarray of shape (N, n)
-    Y : ndarray of shape (N, p)
-    n_inducing : int
-        Number M of inducing points; fewer where the inputs have fewer distinct values.
-    nu : float
-        Degrees of freedom ν, may be infinite.
-    input_variance : float or ndarray of shape (n,)
-        σx², the variance of every input.
-    inducing : {"kmeans", "pivots"}
-    tol : float
-        The iteration ends when β changes by less than this share of itself.
-    max_iter : int
-
-    Returns
-    -------
-    Mapping
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.linspace(-1, 1, 50)[:, None]
-    >>> mapping = learn_gamma_mapping(X, X**2 - 0.34, n_inducing=25, input_variance=1e-4)
-    >>> bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
-    True
-    """
-    scales = unit_range_scales(X)
-    scaled = scale_inputs(X, scales)
-    order, _ = pivot_order(scaled, n_inducing, 0.0, 2.1)
-    points = scaled[order]
-    if inducing == "kmeans":
-        points, _ = k_means(scaled, points)
-    # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
-    spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
-    kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)
-    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu)
-
-    gammas, n_iter = Gammas.initial(), 0
-    while n_iter < max_iter:
-        n_iter += 1
-        previous = gammas.precision
-        gammas = gammas.updated(system.objective(previous), Y.size)
-        if abs(gammas.precision - previous) <= tol * previous:
-            break
-    u, c1 = averaged_weights(np.ones_like(scales), spread)
-    return Mapping(
-        scales=scales * np.sqrt(u),
-        points=points * np.sqrt(u),
-        coefficients=c1 * system.coefficients(gammas.precision),
-        scale=1.0,
-        precision=gammas.precision,
-        smoothing=system.smoothing,
-        n_iter=n_iter,
-    )
-
-
-class _Layer:
-    """One autoencoder of the chain: its image minus the mean is k(code) A + shift."""
-
-    def __init__(self, model: "MembershipAutoencoder", basis: Array) -> None:
-        encoding = model.encoding_
-        self.mapping: Mapping = model.mapping_
-        self.n_components = encoding.n_components
-        self.shift = model.offset_ - encoding.mean[encoding.active]
-        self.head = self.mapping.coefficients @ basis
-        self.head_shift = self.shift @ basis
-
-    def look(self, codes: Array) -> tuple[Array, Array]:
-        """Kernel values, and the image in the coordinates of the head."""
-        inputs = scale_inputs(codes[:, : self.n_components], self.mapping.scales)
-        values = gaussian_kernel(inputs, self.mapping.points)
-        return values, values @ self.head + self.head_shift
-
-
-class LayeredDistance:
-    """A chain of autoencoders, prepared once and asked many times."""
-
-    def __init__(self, layers: "list[MembershipAutoencoder]") -> None:
-        self.encoding = layers[0].encoding_
-        self.basis = head_basis(self.encoding.components, layers[0].mapping_.coefficients)
-        self.layers = [_Layer(model, self.basis) for model in layers]
-
-    def __call__(self, Y: Array, cutoff: Array | None) -> Array:
-        """Squared distance of each row to the nearest image, or infinity from the cutoff on."""
-        n_codes = self.layers[0].mapping.points.shape[0]
-        return nearest_in_chunks(self._nearest, Y, cutoff, n_codes)
-
-    def _nearest(self, Y: Array, limit: Array) -> Array:
-        centred = self.encoding.centre(Y)
-        outside = self.encoding.inactive_energy(Y)
-        head = centred @ self.basis
-        codes: Array = head
-        best = np.full(Y.shape[0], np.inf, dtype=Y.dtype)
-        for layer in self.layers:
-            values, codes = layer.look(codes)
-            rows = np.flatnonzero(may_win(head - codes, outside, np.minimum(best, limit)))
-            if rows.size:
-                chosen = values if rows.size == len(values) else values[rows]
-                image = chosen @ layer.mapping.coefficients
-                image += layer.shift
-                lower(best, rows, centred[rows] - image, outside)
-        return best
-
-
-_prepared: "WeakKeyDictionary[MembershipAutoencoder, LayeredDistance]" = WeakKeyDictionary()
-
-
-def layered_distance(
-    layers: "list[MembershipAutoencoder]", Y: Array, cutoff: Array | None = None
-) -> Array:
-    """Distance of each row of ``Y`` to the nearest of its images in the chain (001 Def. 3).
-
-    Parameters
-    ----------
-    layers : list of fitted autoencoders
-        A chain made by `MembershipAutoencoder.next_layer`.
-    Y : ndarray of shape (m, p)
-        Queries.
-    cutoff : ndarray of shape (m,), optional
-        Rows whose distance is not below it may be answered with infinity.
-    """
-    chain = _prepared.get(layers[0])
-    if chain is None or len(chain.layers) != len(layers):
-        chain = _prepared[layers[0]] = LayeredDistance(layers)
-    Y = np.asarray(Y, dtype=layers[0].mapping_.points.dtype)
-    return np.asarray(np.sqrt(chain(Y, cutoff)))
-
-
-_FLOATS = [np.float64, np.float32]
-
-_LEARNING_PARAMETERS: Accepted = {
-    "max_inducing": whole(1) | number(above=0, most=1),
-    "disturbance": one_of("precision", "gamma"),
-    "inducing": one_of("kmeans", "pivots"),
-    "standardize": boolean,
-    "nu": number(above=2),
-    "kappa": number(above=0),
-    "input_variance": number(least=0),
-    "tol": number(above=0),
-    "max_iter": whole(1),
-}
-
-
-def largest_count(share: float | int, N: int) -> int:
-    """Turn ``max_inducing`` into a number of points: a share of the rows, or a count.
-
-    Examples
-    --------
-    >>> largest_count(0.5, 9), largest_count(4, 9), largest_count(1.0, 9)
-    (5, 4, 9)
-    """
-    if isinstance(share, Integral):
-        if share > N:
-            warnings.warn(
-                f"max_inducing={share} is more than the {N} training rows; {N} is used.",
-                ShrunkWarning,
-                stacklevel=4,
-            )
-        return min(int(share), N)
-    return max(min(math.ceil(float(share) * N), N), 1)
-
-
-class _MappingParameters(BaseEstimator):  # type: ignore[misc]
-    """The parameters that steer the learning of a mapping, and the learning itself."""
-
-    bandwidth: float | str = 1.0  # the seeds' own; a parameter of the regressor only
-    max_inducing: float | int
-    disturbance: str
-    inducing: str
-    standardize: bool
-    nu: float
-    kappa: float
-    input_variance: float
-    tol: float
-    max_iter: int
-
-    def _learn_outputs(self, X: Array, Y: Array, limit: int) -> tuple[Mapping, Array]:
+    def _learn_outputs(
+        self, X: Array, Y: Array, limit: int, bandwidth: float | str = 1.0
+    ) -> tuple["Mapping", Array]:
         """Learn the mapping from ``X`` to ``Y`` minus an offset; returns both."""
-        if not self.standardize:
-            return self._learn_mapping(X, Y, limit), np.zeros(Y.shape[1], Y.dtype)
-        offset = np.asarray(Y.mean(axis=0, dtype=np.float64), Y.dtype)
-        centred = Y - offset
-        unit = math.sqrt(mean_variance(centred))
-        if unit <= float(np.finfo(Y.dtype).eps) * float(np.abs(offset).max(initial=0.0)):
-            return self._learn_mapping(X, np.zeros_like(Y), limit), offset
-        scaled = centred / Y.dtype.type(unit)
-        return self._learn_mapping(X, scaled, limit).in_units(unit), offset
-
-    def _learn_mapping(self, X: Array, Y: Array, limit: int) -> Mapping:
-        if self.disturbance == "gamma":
-            unit = np.var(X, axis=0) if self.standardize else 1.0
-            return learn_gamma_mapping(
-                X,
-                Y,
-                n_inducing=limit,
-                nu=self.nu,
-                input_variance=self.input_variance * unit,
-                inducing=self.inducing,
-                tol=self.tol,
-                max_iter=self.max_iter,
-            )
-        parameters: dict[str, Any] = {
-            "limit": limit,
-            "kappa": self.kappa,
+        offset, unit = np.zeros(Y.shape[1], Y.dtype), 1.0
+        if self.standardize:
+            offset = np.asarray(Y.mean(axis=0, dtype=np.float64), Y.dtype)
+            Y = Y - offset
+            unit = math.sqrt(mean_variance(Y))
+            if unit <= float(np.finfo(Y.dtype).eps) * float(np.abs(offset).max(initial=0.0)):
+                Y, unit = np.zeros_like(Y), 1.0  # the outputs are constant up to rounding
+            Y = Y / Y.dtype.type(unit)
+        common: dict[str, Any] = {
             "nu": self.nu,
             "inducing": self.inducing,
             "tol": self.tol,
             "max_iter": self.max_iter,
         }
-        if self.bandwidth == "auto":
-            return learn_best_bandwidth(X, Y, **parameters)
-        return learn_precision_mapping(X, Y, bandwidth=float(self.bandwidth), **parameters)
+        if self.disturbance == "gamma":
+            variance = self.input_variance * (np.var(X, axis=0) if self.standardize else 1.0)
+            mapping = learn_gamma_mapping(X, Y, n_inducing=limit, input_variance=variance, **common)
+        else:
+            mapping = learn_precision_mapping(
+                X, Y, limit=limit, kappa=self.kappa, bandwidth=bandwidth, **common
+            )
+        return mapping.in_units(unit), offset
 
 
-class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[misc]
+@dataclass(kw_only=True, eq=False, repr=False)
+class MembershipMapping(MultiOutputRegressor, _MappingLearner):
     r"""Nonlinear regression by Student-t membership mappings, learned analytically.
 
     The outputs are modelled as zero-mean Student-t membership mappings with the kernel
@@ -464,35 +174,9 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
     True
     """
 
-    _parameters: ClassVar[Accepted] = {
-        "bandwidth": number(above=0) | one_of("auto"),
-        **_LEARNING_PARAMETERS,
-    }
+    bandwidth: float | str = 1.0
 
-    def __init__(
-        self,
-        *,
-        max_inducing: float | int = 0.5,
-        disturbance: str = "precision",
-        inducing: str = "kmeans",
-        standardize: bool = True,
-        nu: float = 2.1,
-        kappa: float = 0.1,
-        bandwidth: float | str = 1.0,
-        input_variance: float = 0.01,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-    ) -> None:
-        self.bandwidth = bandwidth
-        self.max_inducing = max_inducing
-        self.disturbance = disturbance
-        self.inducing = inducing
-        self.standardize = standardize
-        self.nu = nu
-        self.kappa = kappa
-        self.input_variance = input_variance
-        self.tol = tol
-        self.max_iter = max_iter
+    _parameters: ClassVar[Accepted] = {"bandwidth": number(above=0) | one_of("auto")}
 
     def fit(self, X: Array, y: Array) -> Self:
         """Learn the mapping from inputs to outputs.
@@ -510,14 +194,13 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
             This regressor, fitted.
         """
         validate_parameters(self)
-        X, y = validate_data(self, X, y, dtype=_FLOATS, multi_output=True, y_numeric=True)
-        Y = np.asarray(y, dtype=X.dtype)
-        self._one_output = Y.ndim == 1
-        Y = Y.reshape(len(Y), -1)
-        # Kernels see differences only: centred inputs keep the digits that differ.
+        X, Y = self._read(X, y)
+        # Kernels depend on differences only: centred inputs keep the digits that differ.
         self.input_mean_ = X.mean(axis=0)
-        limit = largest_count(self.max_inducing, len(X))
-        self.mapping_, self.offset_ = self._learn_outputs(X - self.input_mean_, Y, limit)
+        limit = count_of("max_inducing", self.max_inducing, len(X))
+        self.mapping_, self.offset_ = self._learn_outputs(
+            X - self.input_mean_, Y, limit, self.bandwidth
+        )
         self.n_iter_ = self.mapping_.n_iter
         self.scale_ = self.mapping_.scale
         self.smoothing_ = self.mapping_.smoothing
@@ -557,19 +240,13 @@ class MembershipMapping(RegressorMixin, _MappingParameters):  # type: ignore[mis
             or to zero with ``standardize=False``.
         """
         check_is_fitted(self, "mapping_")
-        X = validate_data(self, X, dtype=_FLOATS, reset=False)
+        X = validate_data(self, X, dtype=FLOATS, reset=False)
         X = np.asarray(X, dtype=self.input_mean_.dtype)
-        outputs = self.mapping_(X - self.input_mean_) + self.offset_
-        return np.asarray(outputs[:, 0] if self._one_output else outputs)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags
+        return self._as_given(self.mapping_(X - self.input_mean_) + self.offset_)
 
 
-class MembershipAutoencoder(_MappingParameters):
+@dataclass(kw_only=True, eq=False, repr=False)
+class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
     r"""Map any point to its image under membership mappings of its code (001 Def. 2).
 
     .. math:: G(y) = [F_1(Py) \dots F_p(Py)]^T
@@ -584,13 +261,13 @@ class MembershipAutoencoder(_MappingParameters):
     Parameters
     ----------
     n_components : int, default=20
-        Subspace dimension n. It shrinks, with a warning, to what the rows can carry.
+        Subspace dimension n. It is lowered, with a warning, to what the rows can carry.
     max_inducing, disturbance, inducing, standardize, nu, kappa, input_variance, tol, max_iter
         See `MembershipMapping`.
 
     Attributes
     ----------
-    mapping_ : permea.models.mapping.Mapping
+    mapping_ : permea.models.membership.Mapping
         The learned mapping from code to image.
     n_inducing_ : int
         Number M of inducing points in use.
@@ -622,35 +299,9 @@ class MembershipAutoencoder(_MappingParameters):
     True
     """
 
-    _parameters: ClassVar[Accepted] = {
-        "n_components": whole(1),
-        **_LEARNING_PARAMETERS,
-    }
+    n_components: int = 20
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 20,
-        max_inducing: float | int = 0.5,
-        disturbance: str = "precision",
-        inducing: str = "kmeans",
-        standardize: bool = True,
-        nu: float = 2.1,
-        kappa: float = 0.1,
-        input_variance: float = 0.01,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-    ) -> None:
-        self.n_components = n_components
-        self.max_inducing = max_inducing
-        self.disturbance = disturbance
-        self.inducing = inducing
-        self.standardize = standardize
-        self.nu = nu
-        self.kappa = kappa
-        self.input_variance = input_variance
-        self.tol = tol
-        self.max_iter = max_iter
+    _parameters: ClassVar[Accepted] = {"n_components": whole(1)}
 
     def fit(self, Y: Array, y: object = None) -> Self:
         """Learn the image of the rows of ``Y`` from their codes.
@@ -668,9 +319,9 @@ class MembershipAutoencoder(_MappingParameters):
             This autoencoder, fitted.
         """
         validate_parameters(self)
-        Y = validate_data(self, Y, dtype=_FLOATS)
+        Y = validate_data(self, Y, dtype=FLOATS)
         encoding = principal_encoding(Y, self.n_components)
-        return self._learn(Y, Y, encoding, largest_count(self.max_inducing, len(Y)))
+        return self._learn(Y, Y, encoding, count_of("max_inducing", self.max_inducing, len(Y)))
 
     def next_layer(self, Y: Array, image: Array) -> "MembershipAutoencoder":
         """Fit the layer that reads ``image``, the output of the layers so far (001 Alg. 2).
@@ -684,7 +335,7 @@ class MembershipAutoencoder(_MappingParameters):
         if self.disturbance == "gamma":
             layer.set_params(nu=math.inf)
         layer.n_features_in_ = self.n_features_in_
-        dtype = self.mapping_.points.dtype
+        dtype = self.encoding_.mean.dtype
         return layer._learn(
             np.asarray(Y, dtype),
             np.asarray(image, dtype),
@@ -695,8 +346,8 @@ class MembershipAutoencoder(_MappingParameters):
     def _learn(self, Y: Array, source: Array, encoding: Encoding, limit: int) -> Self:
         """Learn the mapping from the codes of ``source`` to the rows of ``Y``."""
         self.encoding_ = encoding
-        targets = Y[:, encoding.active]
-        self.mapping_, self.offset_ = self._learn_outputs(self._codes(source), targets, limit)
+        codes = encoding.centre(source) @ encoding.components
+        self.mapping_, self.offset_ = self._learn_outputs(codes, Y[:, encoding.active], limit)
         self.n_components_ = encoding.n_components
         self.n_inducing_ = self.mapping_.points.shape[0]
         self.scale_ = self.mapping_.scale
@@ -704,54 +355,365 @@ class MembershipAutoencoder(_MappingParameters):
         self.n_iter_ = self.mapping_.n_iter
         return self
 
-    def _codes(self, Y: Array) -> Array:
-        """Principal coordinates P y of each row, about the mean of the training rows."""
-        return np.asarray(self.encoding_.centre(Y) @ self.encoding_.components)
+    def _image_weights(self, coordinates: Array) -> Array:
+        inputs = scale_inputs(coordinates[:, : self.n_components_], self.mapping_.scales)
+        return gaussian_kernel(inputs, self.mapping_.points)
 
-    def reconstruct(self, Y: Array) -> Array:
-        """Image of each row (001 eq. 1.23).
+    def _image_map(self) -> tuple[Array, Array]:
+        shift = self.offset_ - self.encoding_.mean[self.encoding_.active]
+        return self.mapping_.coefficients, shift
 
-        Parameters
-        ----------
-        Y : array-like of shape (m, p)
-            Any points.
 
-        Returns
-        -------
-        ndarray of shape (m, p)
-            Their images.
+class Mapping(NamedTuple):
+    """A learned membership mapping: everything that its prediction (001 eq. 1.60) needs."""
+
+    scales: Array  #: (n,) square roots of the kernel weights
+    points: Array  #: (M, n) inducing points in scaled inputs
+    coefficients: Array  #: (M, p) σ² α
+    scale: float  #: σ²
+    precision: float  #: β
+    smoothing: float  #: τ(M, σ²)
+    n_iter: int  #: updates of β
+    validation_error: float = math.nan  #: mean squared error by generalised cross-validation
+
+    def in_units(self, unit: float) -> "Mapping":
+        """The mapping whose outputs are ``unit`` times these; (1.48) holds for it as well."""
+        return self._replace(
+            coefficients=self.coefficients * self.coefficients.dtype.type(unit),
+            scale=self.scale * unit**2,
+            precision=self.precision / unit**2,
+            smoothing=self.smoothing * unit**2,
+            validation_error=self.validation_error * unit**2,
+        )
+
+    def inducing_inputs(self) -> Array:
+        """Inducing points in the units of the inputs; zero where an input never varied."""
+        return unscale_inputs(self.points, self.scales)
+
+    def __call__(self, X: Array) -> Array:
+        """Outputs for rows of inputs, F(x) = G(x) α, in bounded memory."""
+        scaled = scale_inputs(X, self.scales)
+        outputs = np.empty((len(X), self.coefficients.shape[1]), self.coefficients.dtype)
+        for part in batches(len(X), max(_CHUNK_ENTRIES // max(len(self.points), 1), 1)):
+            outputs[part] = gaussian_kernel(scaled[part], self.points) @ self.coefficients
+        return outputs
+
+
+def learn_precision_mapping(
+    X: Array,
+    Y: Array,
+    *,
+    limit: int,
+    kappa: float = 0.1,
+    nu: float = 2.1,
+    inducing: str = "kmeans",
+    bandwidth: float | str = 1.0,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+) -> Mapping:
+    """Learn a membership mapping by 001 Algorithm 1.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, n)
+    Y : ndarray of shape (N, p)
+    limit : int
+        Largest number of inducing points, M_max.
+    kappa, nu : float
+        Smallest smoothing level κ and degrees of freedom ν.
+    inducing : {"kmeans", "pivots"}
+    bandwidth : float
+        Factor on the ranges that the kernel weights are made of; 1 is (1.53).
+    tol : float
+        The iteration ends when β changes by less than this share of itself.
+    max_iter : int
+
+    Returns
+    -------
+    Mapping
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 50)[:, None]
+    >>> mapping = learn_precision_mapping(X, X**2 - 0.34, limit=25, kappa=1e-3)
+    >>> len(mapping.points), bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
+    (3, True)
+    """
+    if bandwidth == "auto":
+        return _learn_best_bandwidth(
+            X, Y, limit=limit, kappa=kappa, nu=nu, inducing=inducing, tol=tol, max_iter=max_iter
+        )
+    scales = unit_range_scales(X) / X.dtype.type(bandwidth)
+    found = InducingSearch(scale_inputs(X, scales), limit, kappa, nu, inducing).smoothest()
+    # Steps 9 to 20 of the algorithm: σ², then α and β in turn until β converges.
+    B, tau = found.features, found.smoothing
+    variance = mean_variance(Y)
+    rounding = float(np.finfo(np.float64).eps) * Y.shape[0]
+    scale = 1.0 if tau >= variance else variance / max(tau, rounding)  # (1.57)
+    path = RidgePath(B.T @ B, B.T @ Y)
+    energy = float(np.einsum("ij,ij->", Y, Y, dtype=np.float64))
+    error, n_iter = 1.0, 0  # 1/β
+    while n_iter < max_iter:
+        n_iter += 1
+        previous, squares = error, path.residual(tau + error / scale, energy)
+        error = max(squares, rounding * energy) / max(Y.size, 1)  # (1.58)
+        if abs(error - previous) <= tol * previous:
+            break
+    strength = max(tau + error / scale, path.floor)
+    Z = path.solve(strength)
+    left = 1 - path.trace(strength) / Y.shape[0]
+    return Mapping(
+        scales=scales,
+        points=found.points,
+        coefficients=solve_triangular(found.factor, Z, lower=True, trans=1, check_finite=False),
+        scale=scale,
+        precision=1.0 / max(error, float(np.finfo(np.float64).tiny)),
+        smoothing=scale * tau,
+        n_iter=n_iter,
+        validation_error=error / max(left, rounding) ** 2,
+    )
+
+
+def _learn_best_bandwidth(X: Array, Y: Array, **parameters: Any) -> Mapping:
+    """Learn with the bandwidth, a power of two, that generalised cross-validation prefers.
+
+    The weights of (1.53) are wide for few inputs and narrow for many, because squared distances
+    add up over the inputs. From 1 on, the bandwidth is divided or else multiplied by four while
+    that lowers
+
+        GCV = (1/pN) ‖Y − HY‖² / (1 − Tr H / N)²,     H = B (BᵀB + λI)⁻¹ Bᵀ,
+
+    which estimates the error on new rows without leaving any out, and in the end half and double
+    of the best are tried. M follows 001 Algorithm 1 for every bandwidth. The estimate can be too
+    optimistic about narrow kernels: check the choice on rows of your own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> fixed = learn_precision_mapping(X, np.sin(9 * X), limit=100)
+    >>> better = learn_precision_mapping(X, np.sin(9 * X), limit=100, bandwidth="auto")
+    >>> better.validation_error < 0.1 * fixed.validation_error
+    True
+    """
+    tried = {1.0: learn_precision_mapping(X, Y, bandwidth=1.0, **parameters)}
+
+    def improves(bandwidth: float) -> bool:
+        least = min(mapping.validation_error for mapping in tried.values())
+        tried[bandwidth] = learn_precision_mapping(X, Y, bandwidth=bandwidth, **parameters)
+        return tried[bandwidth].validation_error < least
+
+    def best() -> float:
+        return min(tried, key=lambda bandwidth: tried[bandwidth].validation_error)
+
+    for factor in (0.25, 4.0):
+        bandwidth, failures = factor, 0
+        while failures < _PATIENCE and _SMALLEST_BANDWIDTH <= bandwidth <= _LARGEST_BANDWIDTH:
+            failures = 0 if improves(bandwidth) else failures + 1
+            bandwidth *= factor
+        if best() != 1.0:
+            break
+    for bandwidth in (best() / 2, best() * 2):
+        improves(bandwidth)
+    return tried[best()]
+
+
+def mean_variance(Y: Array) -> float:
+    """Sample variance of the outputs, averaged over their dimensions (right side of 1.56)."""
+    if Y.shape[0] < 2 or Y.shape[1] == 0:
+        return 0.0
+    return float(np.var(Y, axis=0, ddof=1, dtype=np.float64).mean())
+
+
+def learn_gamma_mapping(
+    X: Array,
+    Y: Array,
+    *,
+    n_inducing: int,
+    nu: float = 2.1,
+    input_variance: float | Array = 0.01,
+    inducing: str = "kmeans",
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Mapping:
+    """Learn a membership mapping by 000 Algorithm 1.
+
+    Every input x is known up to a Gaussian of variance σx² only, and the disturbance has the
+    precision τ z, whose factors follow gamma membership functions with learned parameters.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, n)
+    Y : ndarray of shape (N, p)
+    n_inducing : int
+        Number M of inducing points; fewer where the inputs have fewer distinct values.
+    nu : float
+        Degrees of freedom ν, may be infinite.
+    input_variance : float or ndarray of shape (n,)
+        σx², the variance of every input.
+    inducing : {"kmeans", "pivots"}
+    tol : float
+        The iteration ends when β changes by less than this share of itself.
+    max_iter : int
+
+    Returns
+    -------
+    Mapping
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 50)[:, None]
+    >>> mapping = learn_gamma_mapping(X, X**2 - 0.34, n_inducing=25, input_variance=1e-4)
+    >>> bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
+    True
+    """
+    scales = unit_range_scales(X)
+    scaled = scale_inputs(X, scales)
+    points = scaled[pivot_order(scaled, n_inducing)[0]]
+    if inducing == "kmeans":
+        points, _ = k_means(scaled, points)
+    # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
+    spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
+    kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)
+    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu)
+
+    gammas, n_iter = Gammas.initial(), 0
+    while n_iter < max_iter:
+        n_iter += 1
+        previous = gammas.precision
+        gammas = gammas.updated(system.objective(previous), Y.size)
+        if abs(gammas.precision - previous) <= tol * previous:
+            break
+    u, c1 = averaged_weights(np.ones_like(scales), spread)
+    return Mapping(
+        scales=scales * np.sqrt(u),
+        points=points * np.sqrt(u),
+        coefficients=c1 * system.coefficients(gammas.precision),
+        scale=1.0,
+        precision=gammas.precision,
+        smoothing=system.smoothing,
+        n_iter=n_iter,
+    )
+
+
+class GammaSystem:
+    """The linear system of 000 eq. (89) for every value of τ z.
+
+    With K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2) it is ridge regression with the matrix
+    L⁻¹ Φ L⁻ᵀ + t I and strength 1/(τ z). ν = ∞ makes t vanish (000 Algorithm 2).
+    """
+
+    def __init__(self, Kaa: Array, kernel: "AveragedKernel", Y: Array, nu: float) -> None:
+        M = Kaa.shape[0]
+        self.factor = jittered_cholesky(Kaa.copy())
+        half = solve_triangular(self.factor, kernel.Phi, lower=True, check_finite=False)
+        H = solve_triangular(self.factor, half.T, lower=True, check_finite=False)
+        self.smoothing = max(kernel.xi - float(np.trace(H)), 0.0) / (nu + M - 2)
+        H = 0.5 * (H + H.T)
+        H[np.diag_indices(M)] += self.smoothing
+        C = solve_triangular(self.factor, kernel.Psi.T @ Y, lower=True, check_finite=False)
+        self.path = RidgePath(H, C)
+        self.energy = float(np.einsum("ij,ij->", Y, Y, dtype=np.float64))
+        self.rounding = float(np.finfo(np.float64).eps) * max(self.energy, Y.size, 1)
+
+    def objective(self, precision: float) -> float:
+        """O of 000 eq. (96).
+
+        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(τ z).
         """
-        Y = self._validated(Y)
-        return self.encoding_.placed(self.mapping_(self._codes(Y)) + self.offset_)
+        return max(self.path.residual(1 / precision, self.energy), self.rounding)
 
-    def distance(self, Y: Array) -> Array:
-        """Distance of each row to its image.
+    def coefficients(self, precision: float) -> Array:
+        """α of 000 eq. (89)."""
+        Z = self.path.solve(1 / precision)
+        return np.asarray(solve_triangular(self.factor, Z, lower=True, trans=1, check_finite=False))
 
-        Parameters
-        ----------
-        Y : array-like of shape (m, p)
-            Any points.
 
-        Returns
-        -------
-        ndarray of shape (m,)
-            Their distances.
-        """
-        Y = self._validated(Y)
-        return row_norms(Y - self.reconstruct(Y))
+class Gammas(NamedTuple):
+    """Shapes and rates of the gamma membership functions of τ, z, r and s (000 Def. 6)."""
 
-    @staticmethod
-    def distance_through(
-        layers: "list[MembershipAutoencoder]", Y: Array, cutoff: Array | None = None
-    ) -> Array:
-        """Distance to the nearest image in a chain of autoencoders (001 Def. 3).
+    a_tau: float = 1.0
+    b_tau: float = 1.0
+    a_z: float = 1.0
+    b_z: float = 1.0
+    a_r: float = 1.0
+    b_r: float = 1.0
+    a_s: float = 1.0
+    b_s: float = 1.0
 
-        Rows whose distance is provably not below ``cutoff`` may be answered with infinity. See
-        `permea.models.membership`.
-        """
-        return layered_distance(layers, Y, cutoff)
+    @property
+    def precision(self) -> float:
+        """⟨τ z⟩, the precision β of the disturbance (000 eq. 87 and 95)."""
+        return float((self.a_tau / self.b_tau) * (self.a_z / self.b_z))
 
-    def _validated(self, Y: Array) -> Array:
-        check_is_fitted(self, "mapping_")
-        Y = validate_data(self, Y, dtype=_FLOATS, reset=False)
-        return np.asarray(Y, dtype=self.mapping_.points.dtype)
+    @classmethod
+    def initial(cls) -> "Gammas":
+        """All ones, then s by (76) and (77) (000 Algorithm 1, steps 5 to 7)."""
+        return cls(a_s=1.0 + 1.0, b_s=1.0 + 1.0)
+
+    def updated(self, O: float, size: int) -> "Gammas":  # noqa: E741
+        """One round of 000 eq. (67) to (77) for the objective O of (78) and size = N p."""
+        a_tau = 1 + 0.5 * size
+        b_tau = 1 + 0.5 * self.a_z / self.b_z * O
+        a_z = 1 + 0.5 * size + self.a_r / self.b_r
+        b_z = (self.a_r / self.b_r) * (self.a_s / self.b_s) + 0.5 * a_tau / b_tau * O
+        a_r = 1.0
+        b_r = (
+            1
+            + (self.a_s / self.b_s) * (a_z / b_z)
+            - (digamma(self.a_s) - np.log(self.b_s))
+            - 1
+            - (digamma(a_z) - np.log(b_z))
+        )
+        a_s = 1 + a_r / b_r
+        b_s = 1 + (a_r / b_r) * (a_z / b_z)
+        return Gammas(a_tau, b_tau, a_z, b_z, a_r, float(b_r), a_s, b_s)
+
+
+class AveragedKernel(NamedTuple):
+    """Kernel averages over uncertain inputs at σ² = 1 (000 eq. 153 to 155, Appendix D).
+
+        Ψ_im  = ⟨k(x^i, a^m)⟩                = c₁ exp(−½ Σ_k u_k |a^m_k − x^i_k|²),
+        Φ_mm' = Σ_i ⟨k(a^m, x^i) k(x^i, a^m')⟩
+              = c₂ exp(−¼ Σ_k (w_k − v_k)|a^m_k − a^m'_k|²) (EᵀE)_mm',
+                E_im = exp(−½ Σ_k v_k |a^m_k − x^i_k|²),
+
+    with u_k = w_k/(1 + w_k σx²), v_k = w_k/(1 + 2 w_k σx²), c₁ = Π(1 + w_k σx²)^−½ and
+    c₂ = Π(1 + 2 w_k σx²)^−½. The second form of Φ is 000 eq. (155), with index k on both of its
+    inducing points, after completing the square: the sum over N rows of M² exponentials becomes
+    one product of N × M matrices.
+    """
+
+    Psi: Array  #: (N, M)
+    Phi: Array  #: (M, M)
+    xi: float  #: N
+
+    @classmethod
+    def of(
+        cls, X: Array, A: Array, weights: Array, input_variance: float | Array
+    ) -> "AveragedKernel":
+        """Averages for inputs ``X``, inducing points ``A``, weights w and variances σx²."""
+        u, c1 = averaged_weights(weights, input_variance)
+        v, c2 = averaged_weights(weights, 2 * input_variance)
+        E = gaussian_kernel(X * np.sqrt(v), A * np.sqrt(v))
+        rest = np.sqrt(np.maximum(weights - v, 0) / 2)
+        return cls(
+            Psi=c1 * gaussian_kernel(X * np.sqrt(u), A * np.sqrt(u)),
+            Phi=c2 * gaussian_kernel(A * rest, A * rest) * (E.T @ E),
+            xi=float(X.shape[0]),
+        )
+
+
+def averaged_weights(weights: Array, variance: float | Array) -> tuple[Array, float]:
+    """Weights and factor of a Gaussian kernel after averaging one side over a Gaussian.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> averaged_weights(np.array([1.0, 0.0]), 3.0)
+    (array([0.25, 0.  ]), 0.5)
+    """
+    factors = 1 + weights * variance
+    return weights / factors, float(np.exp(-0.5 * np.log(factors).sum()))

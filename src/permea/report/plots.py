@@ -13,8 +13,7 @@ from permea._arrays import Array
 from permea.compose import ConditionallyDeep, ReconstructionClassifier
 from permea.fabricate.rows import fabricate
 from permea.information import AdversaryReport, Explanation
-from permea.models.bayes import log_membership
-from permea.models.mapping import gaussian_kernel
+from permea.models.inducing import gaussian_kernel
 from permea.privacy import Privacy, release
 
 if TYPE_CHECKING:
@@ -347,6 +346,44 @@ def plot_abstraction(
         axis.set_axis_off()
     figure.tight_layout()
     return figure
+
+
+def log_membership(values: Array, K: Array, nu: float) -> Array:
+    r"""Logarithm of the membership of outputs to a zero-mean Student-t membership mapping.
+
+    For outputs y at a set of inputs with kernel matrix K and ν > 2 degrees of freedom,
+
+    .. math:: \log\zeta(y) = -\tfrac{\nu + |x|}{2}
+              \log\bigl(1 + \tfrac{1}{\nu - 2} y^T K^{-1} y\bigr)
+
+    (000 eq. 17). It is 0 at zero and falls the faster the smaller ν is. The limit for infinite ν is
+    Gaussian.
+
+    Parameters
+    ----------
+    values : ndarray of shape (m, d)
+        Outputs y, one set of d of them in each row.
+    K : ndarray of shape (d, d)
+        Kernel matrix of the d inputs, positive definite.
+    nu : float
+        Degrees of freedom ν.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_membership(np.array([[0.0], [1.0]]), np.eye(1), nu=3.0).round(3)
+    array([-0.   , -1.386])
+    """
+    if not nu > 2:
+        raise ValueError(f"nu={nu} but the degrees of freedom must be larger than 2 (000 Def. 1).")
+    distance = np.einsum("ij,ji->i", values, np.linalg.solve(K, values.T))
+    if np.isinf(nu):
+        return np.asarray(-0.5 * distance)
+    return np.asarray(-0.5 * (nu + values.shape[1]) * np.log1p(distance / (nu - 2)))
 
 
 def plot_membership_function(

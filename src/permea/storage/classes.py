@@ -211,7 +211,7 @@ _LEARNING: dict[str, Kind] = {
 _BANDWIDTH = Either(POSITIVE, Plain("auto"))
 
 _store(
-    "Mapping", "models.mapping", scales=floats("n?", low=0), points=floats("M", "n?"),
+    "Mapping", "models.membership", scales=floats("n?", low=0), points=floats("M", "n?"),
     coefficients=floats("M", "q?"), scale=NOT_NEGATIVE, precision=UNBOUNDED,
     smoothing=NOT_NEGATIVE, n_iter=Whole(), validation_error=ANY_NUMBER,
 )  # fmt: skip

@@ -15,8 +15,7 @@ from permea.compose import ReconstructionClassifier
 from permea.compose.classifier import matching_scores
 from permea.compose.layers import distance_below
 from permea.models import MembershipMapping
-from permea.models.base import row_norms
-from permea.models.encoding import ShrunkWarning
+from permea.models.base import ShrunkWarning, row_norms
 from permea.transfer.alignment import Alignment
 from permea.transfer.task import AlignedSource, Iteration, Task
 
