@@ -13,12 +13,12 @@ import pytest
 from toy_family import PrincipalSubspace
 
 from permea import ConditionallyDeep, ReconstructionClassifier, Wide
-from permea._validate import has
+from permea.models.base import Reconstructor
 from permea.privacy import Privacy
 
 
 def test_it_is_a_family():
-    assert has("fit", "reconstruct", "distance").test(PrincipalSubspace())
+    assert isinstance(PrincipalSubspace(), Reconstructor)
 
 
 def test_depth_works(digits):

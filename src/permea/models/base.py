@@ -26,7 +26,7 @@ optional; a family offers them when it can do better than the general way:
 import math
 import warnings
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -35,6 +35,23 @@ from sklearn.utils.validation import validate_data
 from permea._arrays import Array
 
 FLOATS = [np.float64, np.float32]  #: types that stay as they are; others become float64
+
+
+@runtime_checkable
+class Reconstructor(Protocol):
+    """A model with images of points and distances to them."""
+
+    def fit(self, Y: Array, y: object = None) -> Self:
+        """Learn from the rows of ``Y``."""
+        ...
+
+    def reconstruct(self, Y: Array) -> Array:
+        """Give the image of every row of ``Y``."""
+        ...
+
+    def distance(self, Y: Array) -> Array:
+        """Give the distance of every row of ``Y`` to its image."""
+        ...
 
 
 class ShrunkWarning(UserWarning):
