@@ -95,7 +95,7 @@ def why_not(name: str, clf: Any) -> str:
     if name == "distance" and not signals.is_distance_based(clf):
         return "the classifier offers no distances(X)"
     if name not in ("correctness", "label_only") and not signals.gives_scores(clf):
-        return "the classifier answers with a label alone"
+        return "the classifier predicts a label alone"
     return ""
 
 
@@ -107,7 +107,7 @@ def membership_inference_score(
     standardize: bool = False,
     random_state: int | None = 0,
 ) -> float:
-    r"""Score how well a classifier's answers tell its training rows from others (004 eq. 69).
+    r"""Score how well a classifier's predictions tell its training rows from others (004 eq. 69).
 
     .. math:: mis = \int (f_{r}(r) - f_{r'}(r))^2\,dr
 
@@ -453,9 +453,9 @@ def make_attacker(kind: str, seed: int) -> Any:
 def train_attackers(
     kind: str, ensemble: ShadowEnsemble, y: ArrayLike, rows: NDArray[np.intp], *, seed: int = 0
 ) -> dict[Any, Any]:
-    """Train one attack classifier per class on the shadows' answers about ``rows`` (001 §3.1).
+    """Train one attack classifier per class on the shadows' predictions for ``rows`` (001 §3.1).
 
-    At most 2000 answers per class are used. A class whose answers are all inside or all outside
+    At most 2000 predictions per class are used. A class that is all inside or all outside
     gets no attacker.
     """
     labels = np.asarray(y)[rows]

@@ -1,7 +1,7 @@
 """From guesses to a lower bound on ε: the statistics of a privacy audit.
 
-A differentially private mechanism bounds how well anybody can guess which of two neighbour inputs
-it was given. Guessing better than the bound of ε allows proves that ε is larger. Everything here
+A differentially private mechanism bounds how well an observer can guess which of two neighbouring
+inputs it was given. Guessing better than the bound of ε allows proves that ε is larger. Everything here
 holds with the stated confidence whatever the scores mean: a poor score gives a weak bound, never a
 wrong one. Thresholds and numbers of guesses are corrected for.
 """
@@ -86,7 +86,7 @@ def one_run_epsilon(
     """Bound ε from one run with many canaries.
 
     The highest scores are guessed heads and as many of the lowest tails, for each share of the
-    canaries in ``shares``; the best bound is kept and each is asked for at the error divided by
+    canaries in ``shares``; the best bound is kept, and each is computed at the error divided by
     their number.
 
     Returns
@@ -318,7 +318,7 @@ class EmpiricalEpsilon:
     assumption_free : float or None
         The bound that rests on nothing, from the same releases.
     black_box : float or None
-        The bound of somebody who sees the answers of the trained model alone.
+        The bound from the predictions of the trained model alone.
     attainable : float or None
         The largest ε that the canaries can show of a mechanism that is as declared. It is below the
         claim where the accountant adds up worst cases that no single pair of rows reaches.
@@ -368,7 +368,7 @@ class EmpiricalEpsilon:
         if self.assumption_free is not None and self.assumption:
             parts.append(f"without assumptions at least {self.assumption_free:.3g}")
         if self.black_box is not None:
-            parts.append(f"from the answers of the model alone at least {self.black_box:.3g}")
+            parts.append(f"from the predictions of the model alone at least {self.black_box:.3g}")
         if self.note:
             parts.append(self.note)
         return "; ".join(parts)

@@ -62,10 +62,10 @@ def empirical_epsilon(
     audited as a white box: its mechanism releases the moments of two made-up neighbouring data sets
     many times, and the released numbers are told apart by their likelihood ratio. The data sets are
     the worst that the plan of the noise allows. ``X`` and ``y`` are not needed for that; with them
-    the bound from the answers of the trained model stands beside it.
+    the bound from the predictions of the trained model stands beside it.
 
-    All other classifiers are audited by their answers. Record canaries are rows of ``X`` with a
-    wrong label, the rows a model must remember to answer with that label; the coin decides whether
+    All other classifiers are audited by their predictions. Record canaries are rows of ``X`` with a
+    wrong label, the rows a model must remember to predict that label; the coin decides whether
     one is there or, for ``neighbours="replace"``, another such row in its place. Entry canaries are
     rows of ``X`` in which one entry is at the low or high end of the domain. The classifier is
     trained on ``X`` without the rows the canaries came from, plus the canaries as the coins fell.
@@ -103,8 +103,8 @@ def empirical_epsilon(
     tradeoff : {"any", "gaussian"}
         For multi-run audits of Gaussian mechanisms, see :func:`~permea.audit.multi_run_epsilon`.
     score : callable, optional
-        ``score(clf, X, y)``, larger for rows that the classifier knows. By default nearness to the
-        own class (distance-based classifiers) or the label's logit.
+        ``score(clf, X, y)``, larger for rows that the classifier remembers. By default nearness to
+        the own class (distance-based classifiers) or the label's logit.
     random_state : int or None
         Decides canaries and coins.
 
@@ -254,8 +254,7 @@ def release_epsilon(
         n_columns, unit, domain = privacy.n_columns or n_columns, privacy.unit, privacy.domain
     if release is None or domain is None:
         raise ValueError("Give the release and its declared domain=(low, high), or privacy=….")
-    ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), (n_columns,)) for end in domain)
-    low, high = ends
+    low, high = (np.broadcast_to(np.asarray(end, dtype=float), (n_columns,)) for end in domain)
     per_row = 1 if unit == "record" else n_columns
     n_rows = -(-canaries // per_row) if chosen == "one-run" else 1
 
@@ -487,7 +486,7 @@ def _planted(
 
 
 def _score(measure: Any, model: Any, versions: Versions) -> Array:
-    """How much better the model knows the heads version of each canary than the tails version."""
+    """How much higher the heads version of each canary scores than the tails version."""
     heads, y_heads, tails, y_tails = versions
     known: Array = np.asarray(measure(model, heads, y_heads))
     return known if tails is None else known - np.asarray(measure(model, tails, y_tails))

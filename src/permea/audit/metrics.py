@@ -100,7 +100,7 @@ def tpr_at_fpr(member: ArrayLike, outside: ArrayLike, rate: float) -> float:
 def best_threshold(member: ArrayLike, outside: ArrayLike) -> float:
     """Threshold of the largest balanced accuracy; to be fitted on rows that are not scored.
 
-    It lies half-way between two neighbouring scores, so that it does not hang on one row.
+    It lies half-way between two neighbouring scores, so that it does not depend on one row.
     """
     a = np.sort(np.asarray(member, dtype=np.float64))
     b = np.sort(np.asarray(outside, dtype=np.float64))

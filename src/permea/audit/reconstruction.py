@@ -1,8 +1,8 @@
 """Whether released rows or models give back what they were made from.
 
-``nearest_row_attack`` asks whether released (noised, fabricated, synthetic) rows lie closer to the
+``nearest_row_attack`` tests whether released (noised, fabricated, synthetic) rows lie closer to the
 rows they were made from than to rows of the same kind that were never used. ``attribute_attack``
-asks whether a hidden column of a row can be guessed better for members than for others. A holdout
+tests whether a hidden column of a row can be guessed better for members than for others. A holdout
 is the baseline in both: closeness that any row of the population shows is not a leak.
 """
 
@@ -102,9 +102,9 @@ def attribute_attack(
     """Guess one hidden column of members and of holdout rows, and compare.
 
     From released rows (an array), the guess is the column of the released row that is nearest in
-    the other columns. From a classifier it is the candidate value at which the classifier knows the
-    row's own label best; candidates are quantiles of the holdout's column, so no member's value is
-    used.
+    the other columns. From a classifier it is the candidate value at which the classifier is most
+    confident of the row's own label; candidates are quantiles of the holdout's column, so no
+    member's value is used.
 
     Parameters
     ----------

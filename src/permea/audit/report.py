@@ -29,7 +29,7 @@ class AttackReport:
     membership_inference_score : float or None
         004 eq. 69.
     attributes : tuple of AttributeInference
-        Guesses of hidden columns, if asked for.
+        Guesses of hidden columns, if requested.
     guarantees : tuple of dict
         Rows of the table that puts claim and measurement side by side.
     protocol : dict
@@ -206,7 +206,7 @@ def _measured_rows(bound: EmpiricalEpsilon, claim: float | None) -> list[dict[st
         if bound.assumption_free is not None:
             values.append((bound.assumption_free, "the same trials, without assumptions"))
     if bound.black_box is not None:
-        values.append((bound.black_box, "from the answers of the model alone"))
+        values.append((bound.black_box, "from the predictions of the model alone"))
     rows = []
     for epsilon, how in values:
         note = f"{100 * bound.confidence:g} % confidence, {how}"

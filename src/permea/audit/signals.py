@@ -1,9 +1,9 @@
-"""What a classifier tells about a row: the raw material of every attack.
+"""Scores of rows from the predictions of a classifier: the input of every attack.
 
-An attack sees a classifier through what it answers. From the most to the least talkative:
-``distances(X)`` (n × classes, the distance-based classifiers of 004 and 001), ``predict_proba``,
-``decision_function``, and ``predict`` alone. The functions here turn each of them into numbers that
-are larger for rows that look more like training rows.
+From the most to the least informative these are ``distances(X)`` (n × classes, the distance-based
+classifiers of 004 and 001), ``predict_proba``, ``decision_function``, and ``predict`` alone. The
+functions here turn each of them into numbers that are larger for rows that look more like training
+rows.
 """
 
 from typing import Any
@@ -20,14 +20,14 @@ PROBABILITY_FLOOR = 1e-12
 DISTANCE_FLOOR = 1e-12
 
 
-_ANSWERS = ("predict", "predict_proba", "decision_function", "distances")
+_CACHED = ("predict", "predict_proba", "decision_function", "distances")
 
 
 class Remembered:
-    """A classifier that answers each kind of question about one set of rows only once.
+    """A classifier with a cache: each of its methods is called once for one set of rows.
 
-    Many attacks ask the same; what the classifier does not offer is not offered here either, and
-    questions about other rows are passed on.
+    Many attacks need the same predictions. Methods that the classifier lacks are lacking here too,
+    and calls with other rows are not cached.
     """
 
     def __init__(self, clf: Any, X: Any) -> None:
@@ -36,17 +36,17 @@ class Remembered:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._clf, name)
-        if name not in _ANSWERS or not callable(value):
+        if name not in _CACHED or not callable(value):
             return value
 
-        def answer(X: Any) -> Any:
+        def cached(X: Any) -> Any:
             if X is not self._X:
                 return value(X)
             if name not in self._known:
                 self._known[name] = value(X)
             return self._known[name]
 
-        return answer
+        return cached
 
 
 def is_distance_based(clf: Any) -> bool:
@@ -55,14 +55,14 @@ def is_distance_based(clf: Any) -> bool:
 
 
 def gives_scores(clf: Any) -> bool:
-    """Tell whether ``clf`` answers more than a label."""
+    """Tell whether ``clf`` predicts more than a label."""
     return is_distance_based(clf) or any(
         callable(getattr(clf, name, None)) for name in ("predict_proba", "decision_function")
     )
 
 
 def class_positions(clf: Any, y: ArrayLike) -> NDArray[np.intp]:
-    """Give the position of each label among the columns the classifier answers with.
+    """Give the position of each label among the columns of the predictions.
 
     A label that the classifier has never seen gets −1.
     """
@@ -92,7 +92,7 @@ def class_distances(clf: Any, X: ArrayLike) -> Array:
 
 
 def class_probabilities(clf: Any, X: ArrayLike) -> Array:
-    """Give each row's class probabilities, from whatever the classifier answers with.
+    """Give each row's class probabilities, from whatever the classifier predicts.
 
     ``predict_proba`` if there is one; else, from distances, weights proportional to the inverse
     squared distance (free of any scale); else the softmax of ``decision_function``; else the
@@ -117,7 +117,7 @@ def _finite(probabilities: Array) -> Array:
     if bad:
         raise ValueError(
             f"predict_proba of the classifier is not finite for {bad} of {len(probabilities)} "
-            "rows, so its answers cannot be ranked. Mend the classifier (it may overflow), or "
+            "rows, so the rows cannot be ranked. Fix the classifier (it may overflow), or "
             "audit it with the attack 'correctness' alone."
         )
     return probabilities
@@ -156,7 +156,7 @@ def label_logit(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
 
 
 def label_nearness(clf: Any, X: ArrayLike, y: ArrayLike) -> Array:
-    """−log of the distance to the row's own class: what a distance-based model knows best."""
+    """−log of the distance to the row's own class: the sharpest signal from distances."""
     distances = class_distances(clf, X)
     own = of_label(distances, class_positions(clf, y), float(distances.max()))
     return np.asarray(-np.log(np.maximum(own, DISTANCE_FLOOR)))

@@ -313,7 +313,7 @@ class Ledger:
         """Refuse a ledger that does not have an event which a certificate or a receipt names.
 
         A ledger that was restored from an older copy, or written anew from its beginning, holds
-        together by itself. Whoever kept a later certificate finds it.
+        together by itself; a later certificate reveals it.
 
         Parameters
         ----------
@@ -383,7 +383,7 @@ class Ledger:
             return str(chain.account)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, to hand on: without the key, and without fingerprints."""
+        """Plain values for JSON that may be passed on: without the key and without fingerprints."""
         with self._transaction() as chain:
             return export(chain)
 

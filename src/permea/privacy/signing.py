@@ -1,12 +1,12 @@
-"""Who vouches for a certificate: Ed25519 signatures, and a file of the keys that a reader trusts.
+"""Signatures of certificates (Ed25519), and a file of the keys that a reader trusts.
 
-A certificate is a statement about what somebody did with data that nobody else may see. What a
-reader can check is who made the statement, and that it belongs to the model it came with. The owner
-of the data signs with a private key; the reader lists the public keys that she trusts. Whatever no
-trusted key has signed is an *unverified claim*.
+A certificate is a statement about data that nobody but its owner may see. What a reader can check
+is who made the statement, and that it belongs to the model it came with. The owner of the data
+signs with a private key; the reader lists the public keys to trust. A certificate that no trusted
+key has signed is an *unverified claim*.
 
-Every signed message begins with what it is for, so that a signature on one kind of document is
-worth nothing on another.
+Every signed message begins with its purpose, so that a signature on one kind of document is not
+valid on another.
 """
 
 import base64
@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+
+from permea._files import open_regular
 
 TRUSTED_KEYS_VARIABLE = "PERMEA_TRUSTED_KEYS"
 KEY_SIZE = 32
@@ -145,8 +146,8 @@ class PublicKey:
         _check_bytes("public key", self.raw, KEY_SIZE)
         if _has_small_order(self.raw):
             raise SigningError(
-                f"The public key named {self.name} is one of the few that accept signatures of "
-                "anybody; ask its owner for a key made by permea keys create."
+                f"The public key named {self.name} is one of the few that accept forged "
+                "signatures; ask its owner for a key made by permea keys create."
             )
 
     def __str__(self) -> str:
@@ -403,18 +404,16 @@ def _key_values(path: str | os.PathLike[str]) -> dict[str, str]:
 def _text_of(path: str | os.PathLike[str], what: str, *, secret: bool = False) -> str:
     """Read a small regular file; never wait for a pipe."""
     try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                raise SigningError(f"{path} is not a regular file; expected {what}.")
-            if secret and os.name == "posix" and state.st_mode & 0o077:
+        with open_regular(path) as file:
+            if secret and os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
                 warnings.warn(
                     f"The signing key {path} can be read by others; run chmod 600 on it.",
                     stacklevel=4,
                 )
             data = file.read(LARGEST_FILE + 1)
     except OSError as error:
-        raise SigningError(f"{path} cannot be read: {error.strerror}; expected {what}.") from error
+        problem = f"cannot be read: {error.strerror}." if error.strerror else str(error)
+        raise SigningError(f"{path} {problem} Expected {what}.") from error
     if len(data) > LARGEST_FILE:
         raise SigningError(f"{path} is too large for {what}.")
     try:
@@ -425,22 +424,20 @@ def _text_of(path: str | os.PathLike[str], what: str, *, secret: bool = False) -
 
 def _write_new(path: Path, data: bytes) -> None:
     """Write a file that did not exist, readable by its owner alone."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     try:
-        handle = os.open(path, flags, 0o600)
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
     except FileExistsError as error:
         raise SigningError(
             f"{path} exists, and a key that is overwritten is lost; choose another name."
         ) from error
     except OSError as error:
-        raise SigningError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        path.unlink(missing_ok=True)
         raise SigningError(f"{path} cannot be written: {error.strerror}.") from error
 
 
