@@ -113,18 +113,18 @@ def test_encrypted_answers_over_messages_are_those_of_one_process():
     federation = over(grid, **secret, quorum=2)
     holder = KeyHolder(federation.terms())
     query = holder.query()
-    sealed = federation.ask_encrypted(X, query, holder.keys.evaluation, client="me")
-    labels, _ = holder.labels(sealed.ciphertexts, query)
+    encrypted = federation.ask_encrypted(X, query, holder.keys.evaluation, client="me")
+    labels, _ = holder.labels(encrypted.ciphertexts, query)
     assert np.array_equal(labels, Federation(PARTIES, **secret).predict(X))
     assert {kind for kind, _ in replies} == {"query.introduce", "query.encrypted"}
     answers = [said for kind, said in replies if kind == "query.encrypted"]
     assert all(set(said) == {"ciphertext"} for said in answers)
 
     grid.offline = {"p1"}
-    sealed = federation.ask_encrypted(X, query, holder.keys.evaluation)
-    assert sealed.missing == {"p1": "not connected"}
+    encrypted = federation.ask_encrypted(X, query, holder.keys.evaluation)
+    assert encrypted.missing == {"p1": "not connected"}
     expected = Federation([PARTIES[0], PARTIES[2]], **secret).predict(X)
-    assert np.array_equal(holder.labels(sealed.ciphertexts, query)[0], expected)
+    assert np.array_equal(holder.labels(encrypted.ciphertexts, query)[0], expected)
 
 
 def test_bytes_that_travel_are_counted():

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array
@@ -16,7 +17,7 @@ from permea._text import safe_text
 from permea.compose import matching_scores
 from permea.federation import aggregate
 from permea.federation.aggregate import Aggregation, Answer, Suspicion, reasons_text
-from permea.federation.encryption import EvaluationKey, protocol
+from permea.federation.encryption import EvaluationKey, get_scheme, protocol
 from permea.federation.encryption.protocol import EncryptedAnswer, EncryptedQuery, Terms
 from permea.federation.errors import FederationError, QuorumError, SchemaError
 from permea.federation.party import Party, align_classes
@@ -344,21 +345,28 @@ class Federation:
     def terms(self, n_queries: int | None = None) -> Terms:
         """What key holder, parties and aggregator agree on before anything is encrypted.
 
-        ``n_queries`` that are known beforehand help to choose the fastest circuit.
+        The public scale is the one given, or the diameter of the declared domain. ``n_queries``
+        that are known beforehand help to choose the fastest circuit.
         """
         self._check_quorum(self._known, self._introduce())
         schema = self.schema
         if self.classes is not None:
             schema = replace(schema, classes=tuple(self.classes))
-        return protocol.make_terms(
-            schema,
-            self.names,
-            scheme=self.scheme,
+        if self.scale is None and schema.diameter is None:
+            raise SchemaError(
+                "An encrypted federation needs a public scale of distances. Give "
+                "scale=(low, high), or let the parties declare the domain of their features; never "
+                "take it from data."
+            )
+        scheme = get_scheme(self.scheme).for_queries(
+            n_queries,
+            n_parties=len(self.names),
+            n_classes=1 + len(schema.classes),  # the first one is "beyond the scale"
             bits=self.bits,
-            scale=self.scale,
-            n_jobs=self.n_jobs,
-            n_queries=n_queries,
+            scale=(0.0, schema.diameter) if self.scale is None else self.scale,
+            n_jobs=effective_n_jobs(self.n_jobs),
         )
+        return Terms(scheme, schema, self.names)
 
     def ask_encrypted(
         self,

@@ -563,7 +563,7 @@ class MomentFederation:
     ) -> tuple[list[Message], int]:
         """Messages of the parties that replied, or their total; and how many replied.
 
-        With shared noise the total is made by additive encryption, so no role sees a single message.
+        With shared noise the total is made by additive encryption: no role sees a single message.
         """
         if self.agreement.noise == "own":
             messages = self._replies(work, round_id)

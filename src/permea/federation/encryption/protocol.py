@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from permea._arrays import Array
@@ -85,39 +84,6 @@ class Terms:
                 "The query was made under other terms (parties, classes, bits, scale or scheme). "
                 "Read the terms of the federation again and send a new query."
             )
-
-
-def make_terms(
-    schema: Schema,
-    parties: Sequence[str],
-    *,
-    scheme: str,
-    bits: int,
-    scale: tuple[float, float] | None,
-    n_jobs: int | None,
-    n_queries: int | None,
-) -> Terms:
-    """Terms on a public scale: the one given, or the diameter of the declared domain.
-
-    ``n_queries`` that are known beforehand help to choose the fastest circuit.
-    """
-    if scale is None:
-        if schema.diameter is None:
-            raise SchemaError(
-                "An encrypted federation needs a public scale of distances. Give "
-                "scale=(low, high), or let the parties declare the domain of their features; never "
-                "take it from data."
-            )
-        scale = (0.0, schema.diameter)
-    made = get_scheme(scheme).for_queries(
-        n_queries,
-        n_parties=len(parties),
-        n_classes=1 + len(schema.classes),  # the first one is "beyond the scale"
-        bits=bits,
-        scale=scale,
-        n_jobs=effective_n_jobs(n_jobs),
-    )
-    return Terms(made, schema, tuple(parties))
 
 
 def read_scheme(text: str) -> Scheme:

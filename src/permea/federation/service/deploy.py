@@ -123,19 +123,15 @@ class Aggregator:
 
     Parameters
     ----------
-    config : path or FederationConfig
+    config : path
         ``federation.toml``.
     start_timeout : float, default=120
         Seconds that a start may take.
     """
 
-    def __init__(
-        self, config: str | os.PathLike[str] | FederationConfig, *, start_timeout: float = 120.0
-    ) -> None:
+    def __init__(self, config: str | os.PathLike[str], *, start_timeout: float = 120.0) -> None:
         launch.require_flower()
-        if not isinstance(config, FederationConfig):
-            config = FederationConfig.from_file(config)
-        self.config = config
+        self.config = FederationConfig.from_file(config)
         self._start_timeout = start_timeout
         local = "127.0.0.1" if self.config.host in ("0.0.0.0", "") else self.config.host
         self._address = (local, self.config.port)
@@ -252,13 +248,13 @@ class PartyNode:
 
     Parameters
     ----------
-    config : path or PartyConfig
+    config : path
         ``clinic-a.toml``.
     """
 
-    def __init__(self, config: str | os.PathLike[str] | PartyConfig) -> None:
+    def __init__(self, config: str | os.PathLike[str]) -> None:
         launch.require_flower()
-        self.config = config if isinstance(config, PartyConfig) else PartyConfig.from_file(config)
+        self.config = PartyConfig.from_file(config)
         self._node: Process | None = None
 
     def start(self) -> Self:
