@@ -1,14 +1,15 @@
 """The command ``permea``, also as ``python -m permea``."""
 
+import signal
 import sys
 
 from permea.cli.console import ExitCode
 
 
 def main() -> None:
-    """Run the command line, or say which extra it needs.
+    """Run the command line, or print which extra it needs.
 
-    Everything but the command line works without the extra ``[cli]``.
+    Everything except the command line works without the extra ``[cli]``.
     """
     try:
         import pandas
@@ -21,8 +22,9 @@ def main() -> None:
         )
         sys.exit(ExitCode.UNAVAILABLE)
     del pandas
-    from permea.cli.app import run
+    from permea.cli.app import run, stop
 
+    signal.signal(signal.SIGTERM, stop)
     sys.exit(run(sys.argv[1:]))
 
 

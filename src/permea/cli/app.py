@@ -1,15 +1,12 @@
 """Builds the application from its commands, and turns every failure into one line."""
 
-import contextlib
 import importlib
 import inspect
 import os
 import pkgutil
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -162,18 +159,16 @@ def _typed(one: Command) -> Callable[..., None]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors are one line on standard error."""
-    debug = "--debug" in arguments
     try:
-        with _termination_interrupts():
-            import_own_families()
-            result = build()(args=list(arguments), prog_name="permea", standalone_mode=False)
-            sys.stdout.flush()
+        import_own_families()
+        result = build()(args=list(arguments), prog_name="permea", standalone_mode=False)
+        sys.stdout.flush()
         return int(result or 0)
     except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.DONE)
     except (Exception, KeyboardInterrupt, _Interrupted, _Terminated) as error:
-        if debug:
+        if "--debug" in arguments:
             print(safe_text(traceback.format_exc(), lines=True), file=sys.stderr, end="")
         message, code = _explain(error)
         if message:
@@ -193,21 +188,9 @@ class _ReaderGone(Exception):
     """The reader of standard output closed the pipe, which is no error."""
 
 
-@contextlib.contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that temporary files are removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def stop(number: int, frame: Any) -> None:
+    """Handle SIGTERM: unwind the stack, so that temporary files are removed."""
+    raise _Terminated
 
 
 _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (

@@ -15,9 +15,9 @@ from typing import Any
 
 import typer
 
+from permea._files import open_regular
 from permea._text import safe_text
 from permea.cli.console import Console, InputError, json_file
-from permea.cli.tables import read_file
 from permea.privacy import Certificate
 from permea.privacy.signing import Signature, SigningKey, TrustedKeys, canonical
 
@@ -165,13 +165,17 @@ def _read_signature(path: str) -> Signature:
 
 
 def _small_file(path: str) -> bytes:
-    if Path(path).is_file() and Path(path).stat().st_size > _LARGEST:
+    data = _regular_file(path, _LARGEST + 1)
+    if len(data) > _LARGEST:
         raise InputError(f"{path} is too large.")
-    return _regular_file(path)
+    return data
 
 
-def _regular_file(path: str) -> bytes:
+def _regular_file(path: str, size: int = -1) -> bytes:
     """Content of a regular file; never waits for a pipe."""
-    if not Path(path).is_file():
-        raise InputError(f"{path} does not exist or is not a file.")
-    return read_file(path)
+    try:
+        with open_regular(path) as file:
+            return bytes(file.read(size))
+    except OSError as error:
+        reason = error.strerror or "it does not exist or is not a file"
+        raise InputError(f"{path} cannot be read: {reason}.") from error

@@ -155,6 +155,18 @@ def harmless(frame: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
+def write_predictions(
+    console: Console, frame: pd.DataFrame, output: str, text: str, values: dict[str, Any]
+) -> None:
+    """Write a table with predictions, and print the result of the command."""
+    write_table(frame, output)
+    console.result(
+        f"{len(frame)} rows predicted, written to {output}\n{text}",
+        {"output": output, "rows": len(frame), **values},
+        stdout_taken=output == STREAM,
+    )
+
+
 def with_predictions(frame: pd.DataFrame, column: str, values: Any, what: str) -> pd.DataFrame:
     """The table with one more column."""
     if column in frame.columns:
@@ -207,14 +219,11 @@ def read_file(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
-        reason = "does not exist. Check the path"
-    except IsADirectoryError:
-        reason = "is a folder, not a file. Name the file in it"
-    except PermissionError:
-        reason = "may not be read by you. Check its permissions"
+        raise InputError(f"{path} does not exist. Check the path.") from None
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}. Check the disk and the path"
-    raise InputError(f"{path} {reason}.")
+        reason = error.strerror
+        message = f"{path} cannot be read: {reason}. Check the path and the permissions."
+        raise InputError(message) from error
 
 
 def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:

@@ -66,24 +66,18 @@ def federate(
     frame = tables.read_table(queries)
     if config is not None:
         names: list[str] = []
-        result = _query_network(
-            config, tables.numbers(frame, tables.numeric_columns(frame), queries)
-        )
-        answer, values = result.labels, {"report": result.report}
-        parties = result.report.get("parties", {}).items()
-        text = "".join(f"{safe_text(name):<18}{safe_text(said)}\n" for name, said in parties)
+        X = tables.numbers(frame, tables.numeric_columns(frame), queries)
+        job = _query_network(config, X)
+        answer, values = job.labels, {"report": job.report}
+        parties = job.report.get("parties", {}).items()
+        text = "\n".join(f"{safe_text(name):<18}{safe_text(said)}" for name, said in parties)
     else:
-        read = {path: load_model(path, signatures.trusted_keys(trusted)) for path in models or []}
+        keys = signatures.trusted_keys(trusted)
+        read = {path: load_model(path, keys) for path in models or []}
         names = feature_columns(next(iter(read.values())), frame, queries)
         answer, values, text = _query_models(read, frame, names, queries, disjoint)
-    tables.write_table(
-        tables.with_predictions(frame.drop(columns=names), column, answer, queries), output
-    )
-    console.result(
-        f"{text}{len(frame)} rows labelled, written to {output}",
-        {"output": output, "rows": len(frame), **values},
-        stdout_taken=output == tables.STREAM,
-    )
+    result = tables.with_predictions(frame.drop(columns=names), column, answer, queries)
+    tables.write_predictions(console, result, output, text, values)
 
 
 def _query_models(
@@ -108,7 +102,7 @@ def _query_models(
         },
     }
     unverified = summary.is_private and not summary.is_verified
-    return answer, values, f"{summary}\n" + f"{signatures.HOW_TO_VERIFY}\n" * unverified
+    return answer, values, str(summary) + f"\n{signatures.HOW_TO_VERIFY}" * unverified
 
 
 def _query_network(config: Path, queries: Any) -> Any:

@@ -105,17 +105,9 @@ def verify(
         text += f"; it holds the events of {', '.join(path for path, _ in evidence)}"
     else:
         text += "; only a certificate shows whether it is the latest copy (--certificate)"
-    console.result(
-        text,
-        {
-            "ledger": values["ledger"],
-            "whole": True,
-            "events": count,
-            "number": values["number"],
-            "hash": values["hash"],
-            "certificates": [path for path, _ in evidence],
-        },
-    )
+    known = {name: values[name] for name in ("ledger", "number", "hash")}
+    paths = [path for path, _ in evidence]
+    console.result(text, {**known, "whole": True, "events": count, "certificates": paths})
 
 
 @command("ledger export", panel=CHECK)
@@ -172,24 +164,19 @@ def _certificate(path: str) -> Certificate:
     return found
 
 
-def _accounts(ledger: Ledger) -> list[str]:
-    """One line per data set, and one for rows without a name."""
-    events = ledger.events
+def _text(ledger: Ledger) -> str:
+    """The budget, one line per data set and one for rows without a name, and every event."""
+    values, events = ledger.to_dict(), ledger.events
     names: list[str | None] = list(ledger.datasets)
     if any(not event.is_named for event in events):
         names.append(None)
-    return [ledger.summary(name) for name in names]
-
-
-def _text(ledger: Ledger) -> str:
-    values = ledger.to_dict()
     lines = [
         f"Ledger {ledger.where}, created {values['created'][:19]} UTC, id {values['ledger']}",
         f"  {_limit(ledger)}",
-        *(f"  {line}" for line in _accounts(ledger)),
+        *(f"  {ledger.summary(name)}" for name in names),
         *str(ledger).splitlines()[1:],
     ]
-    if left := sum(event.status == "charged" for event in ledger.events):
+    if left := sum(event.status == "charged" for event in events):
         lines.append(
             f"  {left} event{'s were' if left > 1 else ' was'} charged and never released: a run "
             "failed, was stopped, or is still running. What was charged stays charged."
@@ -202,16 +189,13 @@ def _limit(ledger: Ledger) -> str:
 
 
 def _values(ledger: Ledger) -> dict[str, Any]:
-    spent, left = ledger.spent, ledger.remaining
+    def amount(spent: Any, *names: str) -> dict[str, Any]:
+        return {name: getattr(spent, name) for name in ("epsilon", "delta", *names)}
+
     return {
         "where": ledger.where,
         **ledger.to_dict(),
-        "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "unit": spent.unit},
-        "remaining": {"epsilon": left.epsilon, "delta": left.delta, "unit": left.unit},
-        "datasets": {name: _balance(ledger, name) for name in ledger.datasets},
+        "spent": amount(ledger.spent, "unit"),
+        "remaining": amount(ledger.remaining, "unit"),
+        "datasets": {name: amount(ledger.spent_on(name)) for name in ledger.datasets},
     }
-
-
-def _balance(ledger: Ledger, name: str) -> dict[str, float]:
-    spent = ledger.spent_on(name)
-    return {"epsilon": spent.epsilon, "delta": spent.delta}

@@ -46,16 +46,14 @@ def predict(
         names = [f"distance_{name}" for name in classifier.classes_]
         found = pd.DataFrame(classifier.distances(X), columns=names, index=result.index)
         result = pd.concat([result, found], axis=1)
-    tables.write_table(result, output)
     certificate = getattr(classifier, "certificate_", None)
-    console.result(
-        f"{len(frame)} rows predicted, written to {output}\n"
-        f"{signatures.describe_certificate(certificate, model)}",
+    tables.write_predictions(
+        console,
+        result,
+        output,
+        signatures.describe_certificate(certificate, model),
         {
-            "output": output,
-            "rows": len(frame),
             "predicted": tables.counts_by_class(answer),
             **signatures.certificate_status(certificate),
         },
-        stdout_taken=output == tables.STREAM,
     )

@@ -128,22 +128,18 @@ def transfer(
     result = tables.with_predictions(table.drop(columns=features), column, answer, what)
     if who:
         result = result.assign(decided_by=classifier.who_decided(rows))
-    tables.write_table(result, output)
     status = signatures.certificate_status(classifier.certificate_)
-    console.result(
-        f"{len(answer)} rows predicted, written to {output}\n"
-        f"{signatures.describe_certificate(classifier.certificate_, source)}",
+    tables.write_predictions(
+        console,
+        result,
+        output,
+        signatures.describe_certificate(classifier.certificate_, source),
         {
-            "output": output,
-            "rows": len(answer),
             "predicted": tables.counts_by_class(answer),
             "method": classifier.method,
             "history": [{"step": one.step, "changed": one.changed} for one in classifier.history_],
-            "source_private": status["private"],
-            "source_verified": status["verified"],
-            "source_status": status["status"],
+            **{f"source_{name}": status[name] for name in ("private", "verified", "status")},
         },
-        stdout_taken=output == tables.STREAM,
     )
 
 
