@@ -1,5 +1,6 @@
 """A new law of noise is one class and one entry in ``MECHANISMS``; everything else works on it."""
 
+import inspect
 import math
 from fractions import Fraction
 
@@ -85,13 +86,29 @@ def test_it_protects_entries_without_delta_only():
         Privacy(epsilon=1, unit="record", domain=(0, 1), mechanism="blurred")
 
 
-def test_the_command_line_offers_it(tmp_path, capsys):
+FILE = f"""import math
+from fractions import Fraction
+from permea.privacy.noise import MECHANISMS, Noise
+from permea.privacy.sampling import discrete_laplace, uniform_below
+
+{inspect.getsource(BlurredLaplace)}
+
+MECHANISMS["blurred"] = BlurredLaplace
+"""
+
+
+def test_the_command_line_offers_it(tmp_path, capsys, monkeypatch):
+    """One file of the user's own that the command line imports."""
+    monkeypatch.delitem(MECHANISMS, "blurred")
     table = tmp_path / "rows.csv"
     rows = np.random.default_rng(0).random((40, 2)).round(3)
     table.write_text("a,b,kind\n" + "".join(f"{a},{b},{int(a > 0.5)}\n" for a, b in rows))
     where = tmp_path / "model.permea"
     words = f"train {table} --label kind --epsilon 4 --domain 0 1 --output {where}"
+    assert run([*words.split(), "--mechanism", "blurred"]) == 2
+    assert "'optimal', 'gaussian', 'staircase'" in capsys.readouterr().err
+    (tmp_path / "toy_noise_file.py").write_text(FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PERMEA_FAMILIES", "toy_noise_file")
     assert run([*words.split(), "--mechanism", "blurred"]) == 0
     assert "blurred" in capsys.readouterr().out
-    assert run([*words.split(), "--mechanism", "unheard-of"]) == 2
-    assert "'optimal', 'gaussian', 'staircase', 'blurred'" in capsys.readouterr().err
