@@ -254,7 +254,12 @@ class TestUse:
         assert values["claim"] == 4
         assert {"epsilon", "assumption", "assumption_free", "black_box", "trials"} <= set(values)
         assert values["trials"] == 200 + 4 * 50 + 1
-        for words in ("white-box audit", "assumes that", "without assumptions", "answers of the"):
+        for words in (
+            "white-box audit",
+            "assumes that",
+            "without assumptions",
+            "predictions of the",
+        ):
             assert words in str(found)
 
     def test_a_claim_is_compared_under_its_own_relation(self):

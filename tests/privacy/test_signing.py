@@ -112,7 +112,7 @@ def test_trusted_keys_from_a_file(key, tmp_path):
     path.write_text(f"# people we know\n\n{key.public}\n  {other.name}   {str(other).split()[1]}\n")
     found = TrustedKeys.load(path)
     assert [one.name for one in found] == ["clinic", "other"]
-    path.write_text(found.to_text())
+    path.write_text("".join(f"{one}\n" for one in found))
     assert list(TrustedKeys.load(path)) == list(found)
 
 

@@ -361,13 +361,12 @@ def rmia(
     population: Mask,
     *,
     offline: bool = False,
-    gamma: float = 1.0,
     interpolation: float = 0.3,
 ) -> Array:
-    """Share of population rows that the row beats by a factor ``gamma`` in relative likelihood.
+    """Share of population rows that the row beats in relative likelihood.
 
     The likelihood of a row under the audited model is divided by its mean over the shadows; the
-    score is the share of population rows z with ratio(x) ≥ γ ratio(z).
+    score is the share of population rows z with ratio(x) ≥ ratio(z).
 
     Parameters
     ----------
@@ -381,8 +380,8 @@ def rmia(
         Use only shadows that did not know the row, and correct their mean towards one:
         ``((1 + a) p_out + 1 − a) / 2``. Meant for probabilities; for other likelihoods the plain
         mean over the shadows outside is used (``interpolation=1``).
-    gamma, interpolation : float
-        γ and a of Zarifzadeh et al. 2024.
+    interpolation : float
+        a of Zarifzadeh et al. 2024; their γ is 1.
     """
     weight = ~inside if offline else np.ones_like(inside)
     count = np.maximum(weight.sum(axis=0), 1)
@@ -393,7 +392,7 @@ def rmia(
             np.log((1 - interpolation) / 2) if interpolation < 1 else -np.inf,
         )
     ratio = observed - typical
-    rivals = np.sort(ratio[population]) + np.log(gamma)
+    rivals = np.sort(ratio[population])
     return np.asarray(np.searchsorted(rivals, ratio, side="right") / len(rivals))
 
 

@@ -1,9 +1,9 @@
 """From guesses to a lower bound on ε: the statistics of a privacy audit.
 
 A differentially private mechanism bounds how well an observer can guess which of two neighbouring
-inputs it was given. Guessing better than the bound of ε allows proves that ε is larger. Everything here
-holds with the stated confidence whatever the scores mean: a poor score gives a weak bound, never a
-wrong one. Thresholds and numbers of guesses are corrected for.
+inputs it was given. Guessing better than the bound of ε allows proves that ε is larger. Everything
+here holds with the stated confidence whatever the scores mean: a poor score gives a weak bound,
+never a wrong one. Thresholds and numbers of guesses are corrected for.
 """
 
 from collections.abc import Callable, Sequence

@@ -47,6 +47,7 @@ _FIT_SHARE = 0.4  # of the releases, to find the fitted direction
 _LEAST_P_VALUE = 1e-4  # below it the scores are not Gaussian
 _COMPARISONS = 200  # releases of either side that are compared with public ones
 _LEAST_RELEASES = 20
+_OVERSHOOT = 0.5  # of the canaries beyond the declared domain: clipping removes it
 
 
 class Experiment(Protocol):
@@ -238,9 +239,6 @@ class MomentExperiment:
     ----------
     make : callable or estimator
         Gives the estimator under audit; each training gets its own.
-    overshoot : float
-        The canaries lie this many half-widths outside the declared domain. A mechanism that clips
-        does not notice.
 
     Notes
     -----
@@ -251,7 +249,7 @@ class MomentExperiment:
 
     gaussian = True
 
-    def __init__(self, make: Any, *, overshoot: float = 0.5) -> None:
+    def __init__(self, make: Any) -> None:
         self._make = make
         model = self._model()
         self._classes = isinstance(model, MomentClassifier)
@@ -263,7 +261,7 @@ class MomentExperiment:
         self.canary = worst_canary(self.plan)
         wanted = self.plan.scales.mean / _NOISE_OF_MEAN
         self._others = 2 * int(np.clip(wanted, _FEWEST_ROWS, _MOST_ROWS) / 2)
-        self._data = [self._rows(planted, overshoot) for planted in (False, True)]
+        self._data = [self._rows(planted) for planted in (False, True)]
         self.neighbours = self.plan.neighbours
         self.note = (
             f"the estimator's mechanism on {self._others + 1} made-up rows of two columns; says "
@@ -306,11 +304,11 @@ class MomentExperiment:
             groups.append(_Group(canary.without, canary.without_output, 1.0))
         return groups
 
-    def _rows(self, planted: bool, overshoot: float) -> tuple[Array, Array]:
+    def _rows(self, planted: bool) -> tuple[Array, Array]:
         """Rows and outputs; the columns of a row are its features times √2."""
         rows, outputs = [], []
         for features, output, count in self._groups(planted):
-            beyond = 1.0 + overshoot if count == 1 else 1.0
+            beyond = 1.0 + _OVERSHOOT if count == 1 else 1.0
             rows += [features * (math.sqrt(2.0) * beyond)] * int(count)
             outputs += [output] * int(count)
         return np.array(rows), np.array(outputs, dtype=int if self._classes else float)
@@ -401,9 +399,6 @@ class RowExperiment:
         Takes a matrix and returns the released one; None for :func:`permea.release`.
     privacy : Privacy
         The promise under audit.
-    overshoot : float
-        The canaries lie this many widths outside the declared domain. A release that clips does
-        not notice.
 
     Examples
     --------
@@ -414,7 +409,7 @@ class RowExperiment:
 
     neighbours = "replace"
 
-    def __init__(self, release: Rows | None, privacy: Privacy, *, overshoot: float = 0.5) -> None:
+    def __init__(self, release: Rows | None, privacy: Privacy) -> None:
         self._release: Rows = release or (lambda rows: release_rows(rows, privacy).data)
         self.privacy = privacy
         self.n_columns = privacy.n_columns or (1 if privacy.unit == "entry" else 2)
@@ -422,7 +417,7 @@ class RowExperiment:
         self.gaussian = privacy.mechanism == "gaussian"
         self.n_rows = 1 + math.ceil(_PUBLIC_ENTRIES / self.n_columns)
         public = np.tile(privacy.lows(self.n_columns), (self.n_rows - 1, 1))
-        rows = _worst_rows(privacy, self.n_columns, overshoot)
+        rows = _worst_rows(privacy, self.n_columns)
         self._data = [np.vstack([row, public]) for row in rows]
         self._steps = [self.plan.to_steps(data.copy()).astype(np.float64) for data in self._data]
         self.note = (
@@ -494,10 +489,10 @@ class RowExperiment:
         return np.asarray(np.log(np.maximum(smooth + bare, 1e-300)))
 
 
-def _worst_rows(privacy: Privacy, p: int, overshoot: float) -> tuple[Array, Array]:
+def _worst_rows(privacy: Privacy, p: int) -> tuple[Array, Array]:
     """Two rows as far apart as the promise allows, before they are clipped."""
     low, high = privacy.lows(p), privacy.highs(p)
-    beyond = overshoot * (high - low)
+    beyond = _OVERSHOOT * (high - low)
     if privacy.unit == "entry":
         first, second = low.copy(), low.copy()
         bound = privacy.bounds(p)[0]

@@ -330,16 +330,6 @@ class TrustedKeys:
                 raise SigningError(f"{path}, line {number}: {error}") from error
         return found
 
-    @classmethod
-    def from_environment(cls) -> Self | None:
-        """Read the file that the variable PERMEA_TRUSTED_KEYS names; None when it is not set."""
-        path = os.environ.get(TRUSTED_KEYS_VARIABLE)
-        return cls.load(path) if path else None
-
-    def to_text(self) -> str:
-        """Give the text of a file of trusted keys."""
-        return "".join(f"{key}\n" for key in self)
-
     def signer(
         self, message: bytes, signature: Signature, *, purpose: str = "document"
     ) -> str | None:
