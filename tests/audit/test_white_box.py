@@ -117,11 +117,11 @@ class TestCanaries:
             z = z * min(1.0, plan.radius / max(np.linalg.norm(z), 1e-30)) / plan.radius
             y = np.eye(2)[int(output)] if plan.outputs == "classes" else np.array([1, output])
             weight = 1.0 if plan.outputs == "classes" else np.sqrt(0.5)
-            tally = y if plan.outputs == "classes" else np.array([1, output, output**2])
-            terms.append((features, np.outer(z, z), weight * np.outer(z, y), tally))
+            counts = y if plan.outputs == "classes" else np.array([1, output, output**2])
+            terms.append((features, np.outer(z, z), weight * np.outer(z, y), counts))
         parts = [np.sum((a - b) ** 2) for a, b in zip(*terms, strict=True)]
-        mean, _, second, cross, tally = (1 / s**2 for s in plan.scales)
-        return float(np.dot(parts, [mean, second, cross, tally]))
+        mean, _, second, cross, counts = (1 / s**2 for s in plan.scales)
+        return float(np.dot(parts, [mean, second, cross, counts]))
 
     @pytest.mark.parametrize("outputs", ["classes", "numbers"])
     @pytest.mark.parametrize("split", [(0.03, 0.47, 0.48, 0.02), (0.1, 0.2, 0.5, 0.2)])

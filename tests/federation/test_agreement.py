@@ -130,12 +130,12 @@ def test_the_counts_leave_with_the_noise_that_was_agreed_on():
     data = rows(4000)
     party = make_party(agree(rounds=40).signed(by=KEY), data=data)
     ask, plan, errors = Coordinator(party), party.plan, []
-    step = plan.refinement(plan.scales.tally, 2**32) * 2**32
+    step = plan.refinement(plan.scales.counts, 2**32) * 2**32
     for k in range(40):
         ask.mean(f"r{k}")
         counts = ask.moments(f"r{k}").values[-3:] / step
         errors.extend(counts - np.bincount(data[1]))
-    expected = plan.scales.tally / np.sqrt(3)
+    expected = plan.scales.counts / np.sqrt(3)
     assert np.std(errors) == pytest.approx(expected, rel=6 / np.sqrt(2 * len(errors)))
 
 

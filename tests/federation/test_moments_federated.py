@@ -160,7 +160,7 @@ def test_a_single_party_is_the_centralised_release(world):
 
 def _no_noise(plan):
     D, C = plan.n_features, plan.n_outputs
-    shapes = (D, D), (D, C), (plan.tally_size,)
+    shapes = (D, D), (D, C), (plan.n_counts,)
     return MomentNoise(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
 
 

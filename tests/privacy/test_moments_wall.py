@@ -40,7 +40,7 @@ def statistic(plan, Z, Y):
         np.diag(sums.second) / plan.scales.second,
         math.sqrt(2) * sums.second[above] / plan.scales.second,
         sums.cross.ravel() / plan.scales.cross,
-        sums.tally / plan.scales.tally,
+        sums.counts / plan.scales.counts,
     ]
     return np.concatenate(parts) / SQUARE_STEPS
 
@@ -162,7 +162,7 @@ def test_sums_do_not_depend_on_order_chunks_or_parties():
     total = parts[0]
     for part in parts[1:]:
         total = total + part
-    for name in ("second", "cross", "tally", "n_rows"):
+    for name in ("second", "cross", "counts", "n_rows"):
         assert np.array_equal(getattr(total, name), getattr(whole, name))
     halves = sum_features(Z[:777], plan) + sum_features(Z[777:], plan)
     assert np.array_equal(halves.features, sum_features(Z, plan).features)
@@ -194,7 +194,7 @@ def test_the_noise_has_the_promised_variance(shares):
 # --- falsification: one dimension of the release, at the worst direction, judged at (ε, δ) ---
 
 
-def draws(plan, Z, Y, trials, seed, *, clip=True, scale=1.0, forget_tally=False):
+def draws(plan, Z, Y, trials, seed, *, clip=True, scale=1.0, forget_counts=False):
     """Project many noised releases on the direction in which the worst neighbours differ."""
     one, other = worst_pair(plan)
     Y1 = np.eye(plan.n_outputs)[[0]]
@@ -207,11 +207,11 @@ def draws(plan, Z, Y, trials, seed, *, clip=True, scale=1.0, forget_tally=False)
     else:  # the broken twin: rows three times the radius pass as they are
         wide = replace(plan, radius=plan.radius * 3)
         value = statistic(wide, Z, Y) if len(Z) else np.zeros_like(first)
-        value[: -plan.tally_size] *= 3
+        value[: -plan.n_counts] *= 3
     rng = np.random.default_rng(seed)
     noise = rng.normal(size=trials) * scale  # the sum of all parts along a unit direction
-    if forget_tally:  # the broken twin: exact counts, with sensitivities for the other parts
-        counts = (sum_moments(Z, Y, plan).tally.sum() if len(Z) else 0) / SQUARE_STEPS
+    if forget_counts:  # the broken twin: exact counts, with sensitivities for the other parts
+        counts = (sum_moments(Z, Y, plan).counts.sum() if len(Z) else 0) / SQUARE_STEPS
         return value @ direction + noise + 1e3 * counts
     return value @ direction + noise
 
@@ -236,7 +236,7 @@ def test_the_mechanism_is_not_refuted_and_its_broken_twins_are(neighbours):
     assert refuted(clip=False)
     assert refuted(scale=0.6)
     if neighbours == "add/remove":
-        assert refuted(forget_tally=True)
+        assert refuted(forget_counts=True)
 
 
 def test_the_released_numbers_are_not_refuted():

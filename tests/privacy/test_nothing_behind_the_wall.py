@@ -122,7 +122,7 @@ def blind_wall(monkeypatch):
 
     def moments(self, sums):
         passed.append(sums.second.shape)
-        none = {name: np.zeros_like(getattr(sums, name)) for name in ("second", "cross", "tally")}
+        none = {name: np.zeros_like(getattr(sums, name)) for name in ("second", "cross", "counts")}
         return release(self, replace(sums, **none))
 
     monkeypatch.setattr(ChargedRows, "release", rows)

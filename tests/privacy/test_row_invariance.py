@@ -60,7 +60,7 @@ def exact_sums(X, y, features, *, estimator=MomentClassifier, domain=255.0):
     first = model.feature_sums(X, plan)
     mean = np.linspace(-0.05, 0.05, plan.n_features)
     second = model.moment_sums(X, y, mean, plan)
-    parts = (first.features, [first.n_rows], second.second, second.cross, second.tally)
+    parts = (first.features, [first.n_rows], second.second, second.cross, second.counts)
     return np.concatenate([np.ravel(part) for part in parts])
 
 
@@ -135,7 +135,7 @@ def by_the_library(X, y):
     phi = np.hstack([np.cos(phases), np.sin(phases)]) / X.dtype.type(4.0)
     plan = plan_moments(promise(), 32, CLASSES, neighbours="add/remove")
     moments = sum_moments(phi, np.eye(CLASSES)[y], plan)
-    parts = (sum_features(phi, plan).features, moments.second, moments.cross, moments.tally)
+    parts = (sum_features(phi, plan).features, moments.second, moments.cross, moments.counts)
     return np.concatenate([np.ravel(part) for part in parts])
 
 

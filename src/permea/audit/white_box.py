@@ -158,7 +158,7 @@ _ASIDE = np.array([1.0, -1.0]) / math.sqrt(2.0)
 _NOISE_OF_MEAN = 0.05  # in units of the norm of the features: decides the number of rows
 _FEWEST_ROWS, _MOST_ROWS = 100, 20_000
 _CLASSES = (0, 1)
-_MEAN, _MOMENTS = slice(0, 2), slice(2, 9)  # places in the released numbers; the tally follows
+_MEAN, _MOMENTS = slice(0, 2), slice(2, 9)  # places in the released numbers; the counts follow
 
 
 class _Group(NamedTuple):
@@ -195,11 +195,11 @@ def worst_canary(plan: MomentPlan) -> MomentCanary:
     >>> bool(abs(worst_canary(plan).mu / plan.loss.value - 1) < 1e-4)
     True
     """
-    mean, _, second, cross, tally = (1.0 / scale**2 for scale in plan.scales)
+    mean, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales)
     classes = plan.outputs == "classes"
     if plan.neighbours == "add/remove":
         # The mean is a ratio of two noised numbers, so the share of the row count is not seen.
-        square = mean + second + cross + (1.0 if classes else 3.0) * tally
+        square = mean + second + cross + (1.0 if classes else 3.0) * counts
         return MomentCanary(_CORNER, 1.0, None, 0.0, np.zeros(2), math.sqrt(square))
     choices = _CLASSES if classes else tuple(np.linspace(-1.0, 1.0, 41))
     square, cosine, other = max(
@@ -212,16 +212,16 @@ def worst_canary(plan: MomentPlan) -> MomentCanary:
 
 def _worst_angle(plan: MomentPlan, other: float) -> tuple[float, float]:
     """Largest squared distance of the moments, and its cosine: output 1 replaced by ``other``."""
-    _, _, second, cross, tally = (1.0 / scale**2 for scale in plan.scales)
+    _, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales)
     cosines = np.linspace(-1.0, 0.0, 1001)
     if plan.outputs == "classes":
         own, inner = 2.0, float(other == 1.0)
         moved = 2.0 * (1.0 - inner)
-    else:  # y = (1, o)/√2, and the tally (1, o, o²)
+    else:  # y = (1, o)/√2, and the counts (1, o, o²)
         own, inner = 1.0 + (1.0 + other**2) / 2.0, (1.0 + other) / 2.0
         moved = (1.0 - other) ** 2 + (1.0 - other**2) ** 2
     squares = (
-        second * (2.0 - 2.0 * cosines**2) + cross * (own - 2.0 * inner * cosines) + tally * moved
+        second * (2.0 - 2.0 * cosines**2) + cross * (own - 2.0 * inner * cosines) + counts * moved
     )
     at = int(np.argmax(squares))
     return float(squares[at]), float(cosines[at])
@@ -354,35 +354,40 @@ class MomentExperiment:
         plan, scales = self.plan, self.plan.scales
         second = scales.second * plan.radius**2 * np.array([1.0, math.sqrt(0.5), 1.0])
         cross = scales.cross * plan.radius * (1.0 if self._classes else math.sqrt(2.0))
-        n_tally = 2 if self._classes or plan.neighbours == "replace" else 3
-        parts = [np.full(2, scales.mean), second, np.full(4, cross), np.full(n_tally, scales.tally)]
+        n_counts = 2 if self._classes or plan.neighbours == "replace" else 3
+        parts = [
+            np.full(2, scales.mean),
+            second,
+            np.full(4, cross),
+            np.full(n_counts, scales.counts),
+        ]
         return np.concatenate(parts)
 
     def _expected(self, released: Array, planted: bool) -> Array:
         """Exact sums of a data set about each released mean, in the order of ``release``."""
-        n_tally = released.shape[1] - _MOMENTS.stop
+        n_counts = released.shape[1] - _MOMENTS.stop
         return np.asarray(
             sum(
-                group.rows * self._terms(group, released[:, _MEAN], n_tally)
+                group.rows * self._terms(group, released[:, _MEAN], n_counts)
                 for group in self._groups(planted)
             )
         )
 
-    def _terms(self, group: _Group, mean: Array, n_tally: int) -> Array:
+    def _terms(self, group: _Group, mean: Array, n_counts: int) -> Array:
         """What one row of a group adds to every released number."""
         output, z = group.output, group.features - mean
         norms = np.linalg.norm(z, axis=1, keepdims=True)
         z = z * np.minimum(1.0, self.plan.radius / np.maximum(norms, 1e-30))
         if self._classes:
             indicator = np.eye(2)[int(output)]
-            weights, tally = indicator, indicator
+            weights, counts = indicator, indicator
         else:
             weights = np.array([1.0, output])
-            tally = np.array([output, output**2, 1.0])[:n_tally]
+            counts = np.array([output, output**2, 1.0])[:n_counts]
         squares = np.column_stack([z[:, 0] ** 2, z[:, 0] * z[:, 1], z[:, 1] ** 2])
         crosses = np.hstack([z * weight for weight in weights])
         own = np.broadcast_to(group.features, z.shape)
-        return np.hstack([own, squares, crosses, np.broadcast_to(tally, (len(z), len(tally)))])
+        return np.hstack([own, squares, crosses, np.broadcast_to(counts, (len(z), len(counts)))])
 
 
 Rows = Callable[[Array], ArrayLike]

@@ -93,7 +93,7 @@ def moment_message(sums: MomentSums, plan: MomentPlan, needed: int, source: BitS
     )
     upper = noised.second[np.triu_indices(plan.n_features)]
     return Message(
-        np.concatenate([upper, noised.cross.ravel(), noised.tally]), noised.n_rows, needed
+        np.concatenate([upper, noised.cross.ravel(), noised.counts]), noised.n_rows, needed
     )
 
 
@@ -164,8 +164,8 @@ def open_moments(total: Message, plan: MomentPlan) -> Moments:
     second = np.zeros((D, D), dtype=np.int64)
     second[above] = triangle
     second = np.where(np.tri(D, k=-1, dtype=bool), second.T, second)
-    cross, tally = rest[: D * C].reshape(D, C), rest[D * C :]
-    return noising.moments_from_steps(MomentSums(second, cross, tally, total.n_rows), plan)
+    cross, counts = rest[: D * C].reshape(D, C), rest[D * C :]
+    return noising.moments_from_steps(MomentSums(second, cross, counts, total.n_rows), plan)
 
 
 def add_released(parts: Sequence[Moments]) -> Moments:
@@ -544,7 +544,7 @@ class MomentFederation:
         mean = self._mean(first)
         second, replied = self._stage(
             round_id,
-            D * (D + 1) // 2 + D * plan.n_outputs + plan.tally_size,
+            D * (D + 1) // 2 + D * plan.n_outputs + plan.n_counts,
             lambda party: party.moment_message(round_id, shares, mean, **request),
         )
         moments = self._moments(second, replied)

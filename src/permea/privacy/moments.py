@@ -46,7 +46,7 @@ RELATIONS = {
 }
 ROW_STEPS = 2**16  # steps per radius of a row z, and per unit of an output
 MEAN_STEPS = 2**32  # steps per norm of a row of features
-SQUARE_STEPS = ROW_STEPS**2  # steps of products: of z zᵀ, z yᵀ, and of the tally
+SQUARE_STEPS = ROW_STEPS**2  # steps of products: of z zᵀ, z yᵀ, and of the counts
 _NOISE_STEPS = 2**36  # the grid is refined until the noise has at least so many steps
 _LARGEST_SUM = 2**62  # whole numbers of 64 bits, with room for the noise
 _EXACT_ROWS = 2**13  # rows per block: products below 2**32 add up exactly in doubles
@@ -54,12 +54,12 @@ _SHRINK = 1.0 - 1e-9  # far more than a computed norm can be wrong
 
 
 class Split(NamedTuple):
-    """Shares of the budget, in μ², of the mean, z zᵀ, z yᵀ and the tally (counts)."""
+    """Shares of the budget, in μ², of the mean, z zᵀ, z yᵀ and the counts."""
 
     mean: float = 0.03
     second: float = 0.47
     cross: float = 0.48
-    tally: float = 0.02
+    counts: float = 0.02
 
 
 class Scales(NamedTuple):
@@ -69,7 +69,7 @@ class Scales(NamedTuple):
     size: float
     second: float
     cross: float
-    tally: float
+    counts: float
 
 
 def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> float:
@@ -84,15 +84,15 @@ def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> floa
     >>> squared_mu(equal, "add/remove", "classes"), squared_mu(equal, "replace", "classes")
     (5.0, 10.0)
     """
-    mean, size, second, cross, tally = (1.0 / s**2 for s in scales)
+    mean, size, second, cross, counts = (1.0 / s**2 for s in scales)
     if neighbours == "add/remove":
         most = 1.0 if outputs == "classes" else 3.0  # (1, y, y²) with |y| at most 1
-        return mean + size + second + cross + most * tally
+        return mean + size + second + cross + most * counts
     turned = min(1.0, cross / (2.0 * second))  # cosine of the worst angle, negated
     own_class = 2.0 * turned * cross - 2.0 * turned**2 * second
     if outputs == "classes":
-        return 4.0 * mean + 2.0 * second + 2.0 * cross + max(own_class, 2.0 * tally)
-    return 4.0 * mean + 2.0 * second + 2.0 * cross + own_class + 4.0 * tally
+        return 4.0 * mean + 2.0 * second + 2.0 * cross + max(own_class, 2.0 * counts)
+    return 4.0 * mean + 2.0 * second + 2.0 * cross + own_class + 4.0 * counts
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class MomentPlan:
     replace_loss: Loss
 
     @property
-    def tally_size(self) -> int:
-        """Length of the tally: class counts, or (1, y, y²)."""
+    def n_counts(self) -> int:
+        """Number of counts: those of the classes, or (1, y, y²)."""
         return self.n_outputs if self.outputs == "classes" else 2 * self.n_outputs - 1
 
     @staticmethod
@@ -208,9 +208,9 @@ def _scaled(draft: MomentPlan, mu: float) -> MomentPlan:
 def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
     """What the grid costs, added up over the parts; every entry may change."""
     D, C = plan.n_features, plan.n_outputs
-    counts = Scales(D, 1, D * (D + 1) // 2, D * C, plan.tally_size)
+    entries = Scales(D, 1, D * (D + 1) // 2, D * C, plan.n_counts)
     eta = tau = 0.0
-    for scale, steps, count in zip(plan.scales, _STEPS, counts, strict=True):
+    for scale, steps, count in zip(plan.scales, _STEPS, entries, strict=True):
         if math.isinf(scale):
             continue
         sigma = scale * steps * plan.refinement(scale, steps) / math.sqrt(2.0)
@@ -262,12 +262,12 @@ class MomentSums:
 
     second: Integers
     cross: Integers
-    tally: Integers
+    counts: Integers
     n_rows: int
 
     def __add__(self, other: "MomentSums") -> "MomentSums":
         return MomentSums(
-            self.second + other.second, self.cross + other.cross, self.tally + other.tally,
+            self.second + other.second, self.cross + other.cross, self.counts + other.counts,
             self.n_rows + other.n_rows,
         )  # fmt: skip
 
@@ -322,20 +322,20 @@ def sum_moments(Z: Array, Y: Array, plan: MomentPlan) -> MomentSums:
     """
     D, C = plan.n_features, plan.n_outputs
     second, cross = np.zeros((D, D), np.int64), np.zeros((D, C), np.int64)
-    tally = np.zeros(plan.tally_size, np.int64)
+    counts = np.zeros(plan.n_counts, np.int64)
     for start in range(0, len(Z), _EXACT_ROWS):
         z = to_steps(Z[start : start + _EXACT_ROWS], plan.radius, ROW_STEPS)
         y, counted = _outputs_in_steps(Y[start : start + _EXACT_ROWS], plan)
         second += (z.T @ z).astype(np.int64)
         cross += (z.T @ y).astype(np.int64)
-        tally += counted.sum(axis=0).astype(np.int64)
-    return MomentSums(second, cross, tally, len(Z))
+        counts += counted.sum(axis=0).astype(np.int64)
+    return MomentSums(second, cross, counts, len(Z))
 
 
 def _outputs_in_steps(
     Y: Array, plan: MomentPlan
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Outputs for the cross moments, and for the tally, in whole steps."""
+    """Outputs for the cross moments, and for the counts, in whole steps."""
     if plan.outputs == "classes":
         indicators = np.asarray(Y, dtype=np.float64)
         if not np.all((indicators == 0) | (indicators == 1)) or np.any(indicators.sum(1) != 1):
@@ -508,7 +508,7 @@ class MomentNoise(NamedTuple):
 
     second: Integers
     cross: Integers
-    tally: Integers
+    counts: Integers
 
     def __add__(self, other: "MomentNoise") -> "MomentNoise":  # type: ignore[override]
         return MomentNoise(*(a + b for a, b in zip(self, other, strict=True)))
@@ -539,8 +539,8 @@ def moment_noise(plan: MomentPlan, source: BitSource, *, shares: int = 1) -> Mom
     second += second.T
     second[np.diag_indices(D)] = _draw(scale, SQUARE_STEPS, D, plan, source, shares)
     cross = _draw(plan.scales.cross, SQUARE_STEPS, D * plan.n_outputs, plan, source, shares)
-    tally = _draw(plan.scales.tally, SQUARE_STEPS, plan.tally_size, plan, source, shares)
-    return MomentNoise(second, cross.reshape(D, plan.n_outputs), tally)
+    counts = _draw(plan.scales.counts, SQUARE_STEPS, plan.n_counts, plan, source, shares)
+    return MomentNoise(second, cross.reshape(D, plan.n_outputs), counts)
 
 
 def _draw(
@@ -579,38 +579,38 @@ def add_noise(sums: MomentSums, noise: MomentNoise, plan: MomentPlan) -> MomentS
     """Sums plus noise, in refined steps."""
     fine = [
         plan.refinement(s, SQUARE_STEPS)
-        for s in (plan.scales.second, plan.scales.cross, plan.scales.tally)
+        for s in (plan.scales.second, plan.scales.cross, plan.scales.counts)
     ]
     return MomentSums(
         sums.second * fine[0] + noise.second, sums.cross * fine[1] + noise.cross,
-        sums.tally * fine[2] + noise.tally, sums.n_rows if plan.neighbours == "replace" else 0,
+        sums.counts * fine[2] + noise.counts, sums.n_rows if plan.neighbours == "replace" else 0,
     )  # fmt: skip
 
 
 def moments_from_steps(noised: MomentSums, plan: MomentPlan) -> Moments:
     """Noised sums in the units of features and outputs, for the models."""
     r, scales = plan.radius, plan.scales
-    second, cross, tally = (
+    second, cross, counts = (
         part * (1.0 / (SQUARE_STEPS * plan.refinement(scale, SQUARE_STEPS)))
         for part, scale in zip(
-            (noised.second, noised.cross, noised.tally),
-            (scales.second, scales.cross, scales.tally),
+            (noised.second, noised.cross, noised.counts),
+            (scales.second, scales.cross, scales.counts),
             strict=True,
         )
     )
     noise = scales.second * r**2, scales.cross * r
     if plan.outputs == "classes":
-        size = float(noised.n_rows) if plan.neighbours == "replace" else float(tally.sum())
+        size = float(noised.n_rows) if plan.neighbours == "replace" else float(counts.sum())
         return Moments(
-            second * r**2, cross * r, cross.sum(axis=1) * r, tally, tally, max(size, 1.0), *noise,
-            scales.tally,
+            second * r**2, cross * r, cross.sum(axis=1) * r, counts, counts, max(size, 1.0), *noise,
+            scales.counts,
         )  # fmt: skip
     width = math.sqrt(2.0)  # (1, y)/√2 went in
     q = plan.n_outputs - 1
-    size = float(noised.n_rows) if plan.neighbours == "replace" else float(tally[0])
+    size = float(noised.n_rows) if plan.neighbours == "replace" else float(counts[0])
     return Moments(
-        second * r**2, cross[:, 1:] * (r * width), cross[:, 0] * (r * width), tally[1 : 1 + q],
-        np.maximum(tally[1 + q :], 0.0), max(size, 1.0), noise[0], noise[1] * width, scales.tally,
+        second * r**2, cross[:, 1:] * (r * width), cross[:, 0] * (r * width), counts[1 : 1 + q],
+        np.maximum(counts[1 + q :], 0.0), max(size, 1.0), noise[0], noise[1] * width, scales.counts,
     )  # fmt: skip
 
 

@@ -162,7 +162,7 @@ _store(
 
 _store(
     "Split", "privacy.moments",
-    mean=NOT_NEGATIVE, second=NOT_NEGATIVE, cross=NOT_NEGATIVE, tally=NOT_NEGATIVE,
+    mean=NOT_NEGATIVE, second=NOT_NEGATIVE, cross=NOT_NEGATIVE, counts=NOT_NEGATIVE,
 )  # fmt: skip
 
 _store(
