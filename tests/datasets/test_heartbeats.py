@@ -186,7 +186,7 @@ def test_a_person_s_own_median_ignores_the_others_and_the_unrated():
     score = [1, 2, 3, np.nan, 70, 80, 90]
     labels = labels_from_score(score, threshold="median", subject=list("aaaabbb"))
     assert labels.tolist() == [0, 0, 1, -1, 0, 0, 1]
-    with pytest.raises(ValueError, match="whose median"):
+    with pytest.raises(ValueError, match="needs `subject`, the person of each score"):
         labels_from_score(score, threshold="median")
 
 

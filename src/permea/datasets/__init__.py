@@ -16,6 +16,7 @@ from permea.datasets.files import (
     load_rr,
     load_usps,
 )
+from permea.datasets.heartbeat_files import load_recordings, read_rr, read_wfdb
 from permea.datasets.heartbeats import (
     Recording,
     Windows,
@@ -23,11 +24,8 @@ from permea.datasets.heartbeats import (
     impulse_rejection,
     labelled_part,
     labels_from_score,
-    load_recordings,
     make_recordings,
     make_windows,
-    read_rr,
-    read_wfdb,
     subject_splits,
 )
 

@@ -1,10 +1,11 @@
-"""From R-R intervals to rows: artefacts, windows, labels, and splits that keep people apart.
+"""From R-R intervals to rows: recordings, artefacts, windows, labels, and splits by person.
 
 Documents 003 §6.3 and 004 §6.2.3 detect mental stress from the intervals between heart beats. A
 row is the current interval with its history, ``y^i = [RR^i RR^(i-1) … RR^(i-d)]`` (003 eq. 119);
 intervals that an impulse rejection filter calls artefacts are found first, and rows that contain
 one are left out. A person is a domain: `permea.datasets.subject_splits` never puts one on both
-sides.
+sides. Recordings are read from files by `permea.datasets.heartbeat_files`, or simulated by
+`permea.datasets.make_recordings`.
 
 References
 ----------
@@ -12,11 +13,8 @@ McNames, Thong, Aboy: Impulse rejection filter for artifact removal in spectral 
 biomedical signals, EMBC 2004.
 """
 
-import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +22,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array, Integers, Mask
-from permea.datasets.files import load_rr
 
 HISTORY = 216  # three minutes at 72 beats per minute (003 §6.3)
 LIMITS = (0.3, 2.0)  # seconds: 200 to 30 beats per minute
@@ -33,6 +30,11 @@ TERMS = (
     "own performance", "effort", "frustration",
 )  # fmt: skip
 _TO_DEVIATION = 1.483  # median absolute deviation → standard deviation of a normal law
+_COLUMNS = ("X", "subject", "position", "score", "ratings")  # what `Windows` has for each row
+_RATINGS_AT_REST = np.array([20.0, 15.0, 15.0, 25.0, 20.0, 15.0])
+_RATINGS_ADDED = np.array([55.0, 10.0, 50.0, 30.0, 50.0, 45.0])
+
+Seed = int | np.random.Generator | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Recording:
     Attributes
     ----------
     subject : str
-        Whose heart it is.
+        Name of the person.
     intervals : ndarray of shape (n,)
         R-R intervals in seconds; 0 or NaN where the device lost the beat.
     times : ndarray of shape (n,)
@@ -91,7 +93,7 @@ def impulse_rejection(
 
     An interval is an artefact when it is far from the median of the series,
     :math:`D(n) = |x(n) - \mathrm{med}\,x| / (1.483\,\mathrm{med}|x - \mathrm{med}\,x|) > \tau`, or
-    when no heart beats like that. It is replaced by the median of its good neighbours.
+    when it is outside ``limits``. It is replaced by the median of its good neighbours.
 
     Parameters
     ----------
@@ -103,7 +105,7 @@ def impulse_rejection(
     width : int
         Odd number of intervals around an artefact whose median replaces it.
     limits : (float, float)
-        Shortest and longest interval of a living heart, in seconds.
+        Shortest and longest plausible interval, in seconds.
 
     Returns
     -------
@@ -148,7 +150,7 @@ class Windows:
     X : ndarray of shape (N, d + 1)
         ``[RR^i RR^(i-1) … RR^(i-d)]`` in seconds: the newest interval comes first.
     subject : ndarray of str of shape (N,)
-        Whose row it is.
+        Person of each row.
     position : ndarray of int of shape (N,)
         The index i in the person's recording.
     score, ratings : ndarray of shapes (N,) and (N, 6)
@@ -171,10 +173,10 @@ class Windows:
 
     @property
     def repeats(self) -> int:
-        """In how many rows one interval may stand: rows overlap unless ``stride > history``.
+        """In how many rows one interval may occur: rows overlap unless ``stride > history``.
 
-        Entry-level noise on the rows promises ε for one *entry*. Somebody who changes one R-R
-        interval changes this many entries, so the promise for an interval is at most ε times this.
+        Entry-level noise on the rows protects one *entry* with ε. A change of one R-R interval
+        changes this many entries, so an interval is protected with ε times this number.
         """
         return -(-(self.history + 1) // self.stride)
 
@@ -183,14 +185,8 @@ class Windows:
 
     def take(self, chosen: NDArray[np.bool_] | Integers) -> "Windows":
         """The chosen rows."""
-        return Windows(
-            self.X[chosen],
-            self.subject[chosen],
-            self.position[chosen],
-            self.score[chosen],
-            self.ratings[chosen],
-            self.stride,
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _COLUMNS}
+        return replace(self, **columns)
 
     def of(self, *subjects: str) -> "Windows":
         """The rows of some people."""
@@ -239,40 +235,28 @@ def make_windows(
     people = [recordings] if isinstance(recordings, Recording) else list(recordings)
     if not people:
         raise ValueError("No recording was given.")
-    parts = [_windows_of(person, history, stride, max_gap, threshold, limits) for person in people]
-    names = ("X", "subject", "position", "score", "ratings")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return Windows(**joined, stride=stride)
+    parts: list[tuple[Any, ...]] = []
+    for person in people:
+        _, artefact = impulse_rejection(person.intervals, threshold=threshold, limits=limits)
+        ends = _ends_of_rows(person, artefact, history, max_gap)
+        ends = ends[(ends - history) % stride == 0]
+        rows = person.intervals[ends[:, None] - np.arange(history + 1)]
+        whose = np.full(ends.size, person.subject)
+        parts.append((rows, whose, ends, person.score[ends], person.ratings[ends]))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Windows(**dict(zip(_COLUMNS, columns, strict=True)), stride=stride)
 
 
-def _windows_of(
-    recording: Recording,
-    history: int,
-    stride: int,
-    max_gap: float,
-    threshold: float,
-    limits: tuple[float, float],
-) -> Windows:
-    x, times = recording.intervals, recording.times
-    _, artefact = impulse_rejection(x, threshold=threshold, limits=limits)
-    pause = np.diff(times, prepend=times[0]) - np.nan_to_num(x)
-    gap = (pause > max_gap) | (np.diff(times, prepend=times[0]) < 0)  # between n - 1 and n
+def _ends_of_rows(recording: Recording, artefact: Mask, history: int, max_gap: float) -> Integers:
+    """Positions i for which the intervals i - history to i have neither artefact nor gap."""
+    passed = np.diff(recording.times, prepend=recording.times[0])
+    gap = (passed - np.nan_to_num(recording.intervals) > max_gap) | (passed < 0)  # before n
     faults = np.concatenate([[0], np.cumsum(artefact)])
     breaks = np.concatenate([[0], np.cumsum(gap)])
-    ends = np.arange(history, x.size)
-    whole = (faults[ends + 1] == faults[ends - history]) & (
-        breaks[ends + 1] == breaks[ends - history + 1]
-    )
-    ends = ends[whole & ((ends - history) % stride == 0)]
-    rows = x[ends[:, None] - np.arange(history + 1)]
-    return Windows(
-        rows,
-        np.full(ends.size, recording.subject),
-        ends,
-        recording.score[ends],
-        recording.ratings[ends],
-        stride,
-    )
+    ends = np.arange(history, artefact.size)
+    whole = faults[ends + 1] == faults[ends - history]
+    whole &= breaks[ends + 1] == breaks[ends - history + 1]
+    return np.asarray(ends[whole])
 
 
 def labels_from_score(
@@ -281,16 +265,16 @@ def labels_from_score(
     threshold: float | Literal["median"] = 50.0,
     subject: ArrayLike | None = None,
 ) -> Integers:
-    """1 where the stress score is above the threshold, 0 where it is not, -1 where there is none.
+    """1 where the stress score is above the threshold, 0 where it is not, -1 where it is missing.
 
     Parameters
     ----------
     score : array-like of shape (n,)
-        From 0 to 100; NaN where a person was not asked.
+        From 0 to 100; NaN where there is none.
     threshold : float or "median"
-        A number, or each person's own median over the given scores ("more than usual for her").
+        A number, or each person's own median over the given scores ("more than usual").
     subject : array-like of shape (n,)
-        Whose scores they are; needed for "median".
+        Person of each score; needed for "median".
 
     Examples
     --------
@@ -304,7 +288,7 @@ def labels_from_score(
     level = np.full(values.shape, np.nan)
     if threshold == "median":
         if subject is None:
-            raise ValueError('threshold="median" needs `subject`: whose median?')
+            raise ValueError('threshold="median" needs `subject`, the person of each score.')
         people = np.asarray(subject)
         for person in np.unique(people[rated]):
             hers = people == person
@@ -314,246 +298,20 @@ def labels_from_score(
     return np.where(rated, (values > level).astype(np.int64), -1)
 
 
-Unit = Literal["auto", "s", "ms"]
-
-_INTERVAL_NAMES = ("rr", "rr_sec", "rr_s", "rr_ms", "rri", "ibi", "ibi_sec", "ibi_ms", "nn")
-_BEATS = frozenset("NLRBAaJSVrFejnE/fQ?")  # annotation codes of PhysioNet that mark a beat
-_LONGEST = 10.0  # no interval lasts so many seconds, and none so few milliseconds
-
-
-def read_rr(
-    path: str | Path,
-    *,
-    column: str | None = None,
-    time: str | None = None,
-    score: str | None = None,
-    ratings: Sequence[str] = (),
-    unit: Unit = "auto",
-    subject: str | None = None,
-) -> Recording:
-    r"""Read the R-R intervals of one person from a text file.
-
-    Parameters
-    ----------
-    path : str or Path
-        One value per line (lines that start with ``#`` are comments), or CSV with a header line.
-    column : str, optional
-        Column of intervals in a CSV; without it one of ``rr``, ``rr_sec``, ``rr_ms``, ``ibi``,
-        ``nn`` and the like, if exactly one is there.
-    time, score : str, optional
-        Columns with the time of each beat in seconds, and with a stress score from 0 to 100.
-    ratings : sequence of str
-        Six columns of NASA-TLX from 0 to 100, in the order of ``TERMS``.
-    unit : {"auto", "s", "ms"}
-        Of the intervals. ``"auto"`` takes milliseconds when all values are above 10, seconds when
-        all are below, and asks otherwise. 0 and empty cells are lost beats.
-    subject : str, optional
-        Name of the person; the name of the file without it.
-
-    Returns
-    -------
-    Recording
-        Intervals in seconds.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "ada.txt")
-    ...     _ = file.write_text("# milliseconds\n812\n796\n0\n805\n")
-    ...     read_rr(file).intervals.tolist()
-    [0.812, 0.796, 0.0, 0.805]
-    """
-    path = Path(path)
-    if ratings and len(ratings) != len(TERMS):
-        raise ValueError(f"`ratings` needs {len(TERMS)} columns: {', '.join(TERMS)}.")
-    table = _read_table(path)
-    column = column or _find_interval_column(list(table), path)
-
-    def numbers(name: str | None) -> Array:
-        return np.empty(0) if name is None else _numbers(table, name, path)
-
-    return Recording(
-        subject or path.stem,
-        _to_seconds(numbers(column), unit, path),
-        numbers(time),
-        numbers(score),
-        np.column_stack([numbers(name) for name in ratings]) if ratings else np.empty((0, 6)),
-    )
-
-
-def read_wfdb(
-    record: str | Path, *, annotator: str = "atr", subject: str | None = None
-) -> Recording:
-    """Read R-R intervals from beat annotations in PhysioNet's format.
-
-    Parameters
-    ----------
-    record : str or Path
-        Path of the record without an ending, as the package ``wfdb`` wants it.
-    annotator : str
-        Ending of the annotation file.
-    subject : str, optional
-        Name of the person; the name of the record without it.
-
-    Returns
-    -------
-    Recording
-        Intervals between neighbouring beats of every kind; other annotations are passed over.
-    """
-    try:
-        wfdb: Any = import_module("wfdb")
-    except ImportError as error:
-        raise ImportError(
-            "Reading PhysioNet annotations needs the package wfdb: pip install wfdb."
-        ) from error
-    notes = wfdb.rdann(str(record), annotator)
-    if not notes.fs:
-        raise ValueError(
-            f"{Path(record).name} does not say how often it was sampled. Put its .hea file beside."
-        )
-    beats = np.array([symbol in _BEATS for symbol in notes.symbol], dtype=bool)
-    seconds = np.asarray(notes.sample, dtype=np.float64)[beats] / float(notes.fs)
-    if seconds.size < 2:
-        raise ValueError(f"{Path(record).name}.{annotator} marks fewer than two beats.")
-    return Recording(subject or Path(record).name, np.diff(seconds), seconds[1:])
-
-
-def load_recordings(name: Literal["cogload1", "stress_predict"]) -> list[Recording]:
-    """One recording per person of a public R-R data set that the user has as a file.
-
-    Parameters
-    ----------
-    name : {"cogload1", "stress_predict"}
-        CogLoad1 has 23 people, intervals resampled to about one per second, and NASA-TLX; its 1..5
-        scales are mapped to 0..100 and the score is their mean. Stress-Predict has 35 people and
-        true inter-beat intervals with gaps; its score is 100 in a stress task and 0 at baseline.
-
-    Returns
-    -------
-    list of Recording
-        See `permea.datasets.data_folder` for where the file is looked for.
-    """
-    data = load_rr(name)
-    make = {"cogload1": _cogload1, "stress_predict": _stress_predict}[name]
-    return make(data)
-
-
-def _cogload1(data: dict[str, NDArray[Any]]) -> list[Recording]:
-    people = []
-    for user in np.unique(data["user"]):
-        hers = data["user"] == user
-        scales = data["tlx"][hers, 1:].astype(np.float64)  # the first column is their sum
-        ratings = np.where(scales < 0, np.nan, (scales - 1) * 25)
-        people.append(
-            Recording(
-                f"cogload-{user:02d}", data["rr_sec"][hers], data["t_sec"][hers],
-                ratings.mean(axis=1), ratings,
-            )
-        )  # fmt: skip
-    return people
-
-
-def _stress_predict(data: dict[str, NDArray[Any]]) -> list[Recording]:
-    people = []
-    for subject in np.unique(data["subject"]):
-        hers = data["subject"] == subject
-        label = data["label"][hers].astype(np.float64)
-        score = np.where(label < 0, np.nan, 100 * label)
-        times = data["t_unix"][hers] - data["t_unix"][hers][0]
-        people.append(Recording(f"stress-{subject:02d}", data["ibi_sec"][hers], times, score))
-    return people
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_table(path: Path) -> dict[str, list[str]]:
-    """Column → cells; a file with one value per line and no header has one column, ``rr``."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    if not lines:
-        raise ValueError(f"{path.name} holds no line of data. Expected one R-R interval per line.")
-    rows = list(csv.reader(lines, delimiter=";" if ";" in lines[0] else ","))
-    header = [name.strip() for name in rows[0]]
-    if all(_is_number(name) for name in header):
-        if len(header) > 1:
-            raise ValueError(
-                f"{path.name} has several columns and no header line. Name the columns in its "
-                "first line."
-            )
-        header, rows = ["rr"], [["rr"], *rows]
-    uneven = next((n for n, row in enumerate(rows[1:], 1) if len(row) != len(header)), None)
-    if uneven is not None or len(rows) == 1:
-        where = "no row of data" if len(rows) == 1 else f"another number of cells in row {uneven}"
-        raise ValueError(f"{path.name} has {where}; its header names {len(header)} column(s).")
-    return {name: list(cells) for name, *cells in zip(*[header, *rows[1:]], strict=True)}
-
-
-def _numbers(table: dict[str, list[str]], name: str, path: Path) -> Array:
-    """A column as numbers; an empty cell is NaN. Errors name the place and never the content."""
-    if name not in table:
-        raise ValueError(f"{path.name} has no column {name!r}. It has: {', '.join(table)}.")
-    values = np.full(len(table[name]), np.nan)
-    for row, cell in enumerate(table[name]):
-        if cell.strip():
-            if not _is_number(cell):
-                raise ValueError(f"{path.name}: column {name!r}, row {row + 1} is not a number.")
-            values[row] = float(cell)
-    return values
-
-
-def _find_interval_column(names: Sequence[str], path: Path) -> str:
-    found = [name for name in names if name.lower() in _INTERVAL_NAMES]
-    if len(found) == 1:
-        return found[0]
-    raise ValueError(
-        f"{path.name}: which column holds the intervals? Name it with `column`; there are "
-        f"{', '.join(names)}."
-    )
-
-
-def _to_seconds(values: Array, unit: Unit, path: Path) -> Array:
-    if unit not in ("auto", "s", "ms"):
-        raise ValueError('`unit` must be "auto", "s" or "ms".')
-    if np.any(values < 0) or np.any(np.isinf(values)):
-        raise ValueError(f"{path.name}: an R-R interval is negative or infinite.")
-    if unit == "auto":
-        beats = values[values > 0]
-        if np.all(beats < _LONGEST):
-            unit = "s"
-        elif np.all(beats >= _LONGEST):
-            unit = "ms"
-        else:
-            raise ValueError(
-                f"{path.name} has intervals above and below {_LONGEST:g}: seconds or "
-                'milliseconds? Say so with unit="s" or unit="ms".'
-            )
-    return values / 1000 if unit == "ms" else values
-
-
-Seed = int | np.random.Generator | None
-
-
 def subject_splits(
     subjects: ArrayLike, *, n_splits: int = 5, random_state: Seed = None
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Training and test rows such that no person stands on both sides.
+    """Training and test rows such that no person is on both sides.
 
     Parameters
     ----------
     subjects : array-like of shape (N,)
-        Whose row it is.
+        Person of each row.
     n_splits : int
-        Number of splits; everybody is in the test rows of exactly one. As many as there are people
-        means that one is left out at a time.
+        Number of splits; every person is in the test rows of exactly one. With as many splits
+        as people, one person is left out at a time.
     random_state : int, Generator or None
-        Order in which people are dealt out.
+        For the order of the people.
 
     Yields
     ------
@@ -616,17 +374,21 @@ def labelled_part(
     >>> labelled.sum().item(), test.sum().item()
     (5, 3)
     """
-    _check_one_person(windows, part)
+    if np.unique(windows.subject).size > 1:
+        raise ValueError(
+            "`labelled_part` splits the rows of one person; take them with windows.of(name)."
+        )
+    if not 0 < part < 1:
+        raise ValueError("`part` must lie between 0 and 1.")
+    if how not in ("time", "random"):
+        raise ValueError('`how` must be "time" or "random".')
     count = len(windows)
     first = round(part * count)
+    labelled = np.zeros(count, dtype=bool)
     if how == "random":
-        labelled = np.zeros(count, dtype=bool)
         labelled[np.random.default_rng(random_state).permutation(count)[:first]] = True
         return labelled, ~labelled
-    if how != "time":
-        raise ValueError('`how` must be "time" or "random".')
     order = np.argsort(windows.position, kind="stable")
-    labelled = np.zeros(count, dtype=bool)
     labelled[order[:first]] = True
     last = windows.position[order[first - 1]] if first else -windows.history - 1
     return labelled, windows.position > last + windows.history
@@ -646,19 +408,6 @@ def both_classes(y: NDArray[Any], *sides: Mask, at_least: int = 1) -> bool:
     return all(min(np.sum(y[side] == 0), np.sum(y[side] == 1)) >= at_least for side in sides)
 
 
-def _check_one_person(windows: Windows, part: float) -> None:
-    if np.unique(windows.subject).size > 1:
-        raise ValueError(
-            "`labelled_part` splits the rows of one person; take them with windows.of(name)."
-        )
-    if not 0 < part < 1:
-        raise ValueError("`part` must lie between 0 and 1.")
-
-
-_RATINGS_AT_REST = np.array([20.0, 15.0, 15.0, 25.0, 20.0, 15.0])
-_RATINGS_ADDED = np.array([55.0, 10.0, 50.0, 30.0, 50.0, 45.0])
-
-
 def make_recordings(
     n_subjects: int = 6,
     *,
@@ -666,9 +415,9 @@ def make_recordings(
     episode: float = 4.0,
     effect: float = 0.08,
     artefacts: float = 0.002,
-    random_state: int | np.random.Generator | None = None,
+    random_state: Seed = None,
 ) -> list[Recording]:
-    """Recordings of invented people who rest and work in turns.
+    """Simulate recordings of people who rest and work in turns.
 
     Parameters
     ----------
