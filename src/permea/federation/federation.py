@@ -308,7 +308,8 @@ class Federation:
         return self.last_answer
 
     def _ask_in_the_clear(self, X: ArrayLike, client: str) -> Answer:
-        self._check_quorum(self._known, self._introduce())
+        missing = self._introduce()
+        self._check_quorum(self._known, missing)
         schema = self.schema
         queries = schema.check_queries(X)
         read = partial(self._read, schema.classes)
@@ -348,7 +349,8 @@ class Federation:
         The public scale is the one given, or the diameter of the declared domain. ``n_queries``
         that are known beforehand help to choose the fastest circuit.
         """
-        self._check_quorum(self._known, self._introduce())
+        missing = self._introduce()
+        self._check_quorum(self._known, missing)
         schema = self.schema
         if self.classes is not None:
             schema = replace(schema, classes=tuple(self.classes))

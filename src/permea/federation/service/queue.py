@@ -261,7 +261,7 @@ def _report(federation: Federation, answer: Any) -> dict[str, Any]:
     }
 
 
-def serve(federation: Federation, spool: Spool, *, rest: float = 0.2) -> None:
+def serve(federation: Federation, spool: Spool) -> None:
     """Process jobs until `Spool.stop`; an encrypted federation publishes its terms first."""
     with spool.alive():
         while not spool.is_stopping:
@@ -269,7 +269,7 @@ def serve(federation: Federation, spool: Spool, *, rest: float = 0.2) -> None:
                 with suppress(FederationError):  # not enough parties yet: the next job says why
                     spool.publish(federation.terms())
             if spool.answer_next(federation) is None:
-                time.sleep(rest)
+                time.sleep(0.2)
 
 
 class EncryptedQueue:
