@@ -98,7 +98,7 @@ def one_line(message: object) -> str:
 class Console:
     """Prints for a person, or with ``--json`` for a program.
 
-    Names may come from files of strangers, so control characters are printed as visible escapes.
+    Names may come from untrusted files, so control characters are printed as visible escapes.
 
     Parameters
     ----------

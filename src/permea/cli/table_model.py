@@ -20,7 +20,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     classifier : classifier of this library
-        Unfitted; its ``privacy`` speaks of the domain (0, 1).
+        Unfitted; its ``privacy`` is for the domain (0, 1).
     columns : sequence of str
         Feature columns, in the order of the matrix.
     label : str
