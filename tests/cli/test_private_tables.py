@@ -162,3 +162,42 @@ def test_a_header_of_several_lines_is_read_to_its_end(at):
     assert good.code == 0, good.err
     _, bad = at("train", two_lines.replace(b"p0007,", b"p0007,,,,,,", 1))
     assert "private" in bad.err
+
+
+def parquet_rows():
+    import pyarrow as pa
+
+    frame = table(40, 1)
+    columns = {name: pa.array(frame[name]) for name in frame.columns}
+    columns["smoker"] = pa.array([bool(value > 0.5) for value in frame["smoker"]])
+    gap = pa.array([None, *columns["smoker"].to_pylist()[1:]], type=pa.bool_())
+    labels = [str(label).encode() for label in frame["y"]]
+    labels[ROW] = b"Smith\xff"
+    text = pa.Array.from_buffers(
+        pa.string(), len(labels), pa.array(labels, type=pa.binary()).buffers()
+    )
+    return {
+        "nothing": pa.table(columns),
+        "a gap": pa.table({**columns, "smoker": gap}),
+        "a label that is no text": pa.table({**columns, "y": text}),
+    }
+
+
+@pytest.mark.parametrize("defect", ["a gap", "a label that is no text"])
+@pytest.mark.parametrize("command", ["train", "fabricate"])
+def test_parquet_tells_nothing_before_the_charge(tmp_path, command, defect):
+    """Types are those that the file declares; a value that cannot be read was printed."""
+    from pyarrow import parquet
+
+    ends = {}
+    for name in ("nothing", defect):
+        folder = tmp_path / name.replace(" ", "-")
+        folder.mkdir()
+        parquet.write_table(parquet_rows()[name], folder / "data.parquet")
+        words = [str(word).replace("data.csv", "data.parquet") for word in COMMANDS[command]]
+        done = Shell(folder)(*words, "--ledger", "l.db", "--budget", "50", "1e-3", "--dataset", "ward")
+        ends[name] = done.code
+        assert len(Ledger(folder / "l.db").events) == 1, done.err
+        assert "Smith" not in done.err + done.out
+    assert ends["nothing"] == 0
+    assert ends[defect] == 3

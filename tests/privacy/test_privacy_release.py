@@ -6,6 +6,7 @@ import math
 import pickle
 import sys
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -305,3 +306,39 @@ def test_certificate_and_privacy_are_values():
         assert hash(value) == hash(copy.copy(value))
     assert math.isclose(plan(UNIT, 2).noise.expected_magnitude(),
                         OptimalNoise(1.0, 1e-5).expected_magnitude())  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seeded": 2**31}, {"seeded": None}, {"seeded": -3}, {"void_reasons": 0},
+        {"void_reasons": [1]}, {"n_rows": "x"}, {"n_rows": -1}, {"noise": ["loud"]},
+        {"record_epsilon": float("nan")}, {"privacy": None}, {"privacy": {"epsilon": []}},
+        {"classes": []}, {"ledger_number": 1.5}, {"noise": "x" * 10**6},
+    ],
+)  # fmt: skip
+def test_a_certificate_from_outside_has_values_of_the_right_type(changes):
+    """A number in place of a truth value filled the memory."""
+    values = release(np.zeros((3, 2)), UNIT).certificate.to_dict()
+    assert not Certificate.from_dict(values).is_verified
+    with pytest.raises(ValueError, match=r"certificate|epsilon|privacy"):
+        Certificate.from_dict({**values, **changes})
+
+
+@pytest.mark.parametrize("values", [None, [], "PRIVATE", 7])
+def test_what_is_no_table_is_no_certificate(values):
+    with pytest.raises(ValueError, match="Not a certificate"):
+        Certificate.from_dict(values)
+
+
+def test_the_name_of_rows_is_found_without_a_warning_about_their_values():
+    huge = np.full((3, 2), 0.5, dtype=np.longdouble)
+    huge[1, 1] = np.finfo(np.longdouble).max
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Ledger().name_for(None, huge)
+
+
+def test_a_budget_is_no_truth_value():
+    with pytest.raises(TypeError, match="truth"):
+        Budget(epsilon=True)

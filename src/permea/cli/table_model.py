@@ -84,6 +84,11 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             This classifier, fitted.
         """
         inner = clone(self.classifier)
+        if self.privacy is not None and inner.privacy != unit_privacy(self.privacy):
+            raise ValueError(
+                "The classifier must make the promise of the table: privacy=unit_privacy(privacy)."
+            )
+        self.certificate_, self.holds_private_rows_ = None, True
         if ledger is not None:
             inner.set_params(ledger=ledger, dataset=dataset)
         self.classifier_ = inner.fit(self._to_unit(X), y)

@@ -250,13 +250,29 @@ def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
 
 def _parse_parquet(raw: bytes, what: str) -> pd.DataFrame:
     """A table from Parquet."""
-    try:
+    with _readable_parquet(what):
         return pd.read_parquet(io.BytesIO(raw))
+
+
+def _parquet_columns(raw: bytes, what: str) -> pd.DataFrame:
+    """The columns that a Parquet file declares, without any row."""
+    with _readable_parquet(what):
+        from pyarrow import parquet
+
+        columns: pd.DataFrame = parquet.read_schema(io.BytesIO(raw)).empty_table().to_pandas()
+    columns.columns = pd.Index([str(name) for name in columns.columns])
+    return columns
+
+
+@contextmanager
+def _readable_parquet(what: str) -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         raise UnavailableError(
             f'Parquet needs pyarrow: pip install "permea[cli]" ({error.name} is missing).'
         ) from None
-    except (OSError, ValueError):  # pyarrow's errors derive from these
+    except Exception:  # whatever pyarrow raises may quote a value
         raise InputError(
             f"{what} is not a readable Parquet file: damaged, cut short or another format. "
             "Get a fresh copy, or save it as CSV."
@@ -371,19 +387,19 @@ def listed(names: list[str], most: int = 8) -> str:
 class PrivateTable:
     """A table about whose rows no message says anything.
 
-    ``typed`` says whether the file declares the type of each column (Parquet), or whether the type
-    could only be guessed from the values (CSV).
+    ``declared`` has the types of the columns where the file declares them (Parquet) and no rows;
+    None where types could only be guessed from the values (CSV).
     """
 
     frame: pd.DataFrame
     what: str  #: the file, as messages name it
-    typed: bool
+    declared: pd.DataFrame | None
 
     def numbers(self, columns: list[str]) -> NDArray[np.float64]:
         """The columns as a matrix, NaN where there is no finite number."""
-        if self.typed:
+        if self.declared is not None:
             for name in columns:
-                _check_numeric(self.frame[name].iloc[:0], name, self.what)
+                _check_numeric(self.declared[name], name, self.what)
         matrix = np.empty((len(self.frame), len(columns)))
         for index, name in enumerate(columns):
             values = pd.to_numeric(self.frame[name], errors="coerce")
@@ -415,13 +431,20 @@ def read_private_table(path: str) -> PrivateTable:
     """
     raw, what, is_parquet = _read_bytes(path)
     if is_parquet:
-        return PrivateTable(_check_shape(_parse_parquet(raw, what), what), what, typed=True)
+        declared = _parquet_columns(raw, what)
+        try:
+            frame = pd.read_parquet(io.BytesIO(raw))
+            for name in frame.columns:
+                frame[name].to_numpy(dtype=object)  # text is decoded when it is first used
+        except Exception:  # whatever pyarrow raises may quote a value
+            frame = declared.reindex([0])
+        return PrivateTable(_check_shape(frame, what), what, declared)
     header = _parse_csv(_header(raw), what)
     try:
         frame = _parse_csv(raw, what)
     except CommandError:
         frame = header.reindex([0])
-    return PrivateTable(_check_shape(frame, what), what, typed=False)
+    return PrivateTable(_check_shape(frame, what), what, None)
 
 
 def _header(raw: bytes) -> bytes:

@@ -56,6 +56,8 @@ class Budget:
     unit: Unit = "entry"
 
     def __post_init__(self) -> None:
+        if isinstance(self.epsilon, bool) or isinstance(self.delta, bool):
+            raise TypeError("epsilon and delta of a budget are numbers, not truth values.")
         if not (math.isfinite(self.epsilon) and self.epsilon > 0 and 0 <= self.delta < 1):
             raise ValueError(
                 f"A budget needs a positive epsilon and a delta in [0, 1), per {self.unit}."

@@ -145,7 +145,7 @@ def _as_table(
     fresh = {}
     for index, name in enumerate(columns):
         guessed = np.dtype(np.int64 if name in whole else np.float64)
-        dtype = table.frame[name].dtype if table.typed else guessed
+        dtype = guessed if table.declared is None else table.declared[name].dtype
         fresh[name] = cast_like(made[:, index], dtype).set_axis(table.frame.index)
     return table.frame.drop(columns=dropped).assign(**fresh)
 

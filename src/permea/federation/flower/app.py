@@ -57,7 +57,7 @@ def unpack_array(data: bytes) -> NDArray[Any]:
     """Read `pack_array`; anything else is invalid."""
     try:
         return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
-    except (ValueError, OSError, EOFError, TypeError):
+    except (ValueError, OSError, EOFError, TypeError, MemoryError, OverflowError):
         raise InvalidReplyError("invalid message: it does not hold the expected array") from None
 
 
@@ -77,7 +77,7 @@ def unpack_introduction(_: str, record: Mapping[str, Any]) -> Introduction:
             Schema.from_dict(values["schema"]),
             None if certificate is None else Certificate.from_dict(certificate),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise InvalidReplyError("invalid reply: the introduction cannot be read") from None
 
 
