@@ -194,8 +194,10 @@ def test_parquet_tells_nothing_before_the_charge(tmp_path, command, defect):
         folder = tmp_path / name.replace(" ", "-")
         folder.mkdir()
         parquet.write_table(parquet_rows()[name], folder / "data.parquet")
-        words = [str(word).replace("data.csv", "data.parquet") for word in COMMANDS[command]]
-        done = Shell(folder)(*words, "--ledger", "l.db", "--budget", "50", "1e-3", "--dataset", "ward")
+        words = ["data.parquet" if w == "data.csv" else w for w in COMMANDS[command]]
+        done = Shell(folder)(
+            *words, "--ledger", "l.db", "--budget", "50", "1e-3", "--dataset", "ward"
+        )
         ends[name] = done.code
         assert len(Ledger(folder / "l.db").events) == 1, done.err
         assert "Smith" not in done.err + done.out
