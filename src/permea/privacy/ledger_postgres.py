@@ -145,10 +145,7 @@ class PostgresStore(DatabaseStore):
         except (self._driver.errors.UndefinedTable, self._driver.errors.InvalidSchemaName):
             raise LedgerError(self.not_found) from None
         except self._driver.errors.LockNotAvailable:
-            raise LedgerError(
-                f"The ledger {self.place} was in use by another process for more than "
-                f"{BUSY_SECONDS:g} seconds. Nothing was charged; try again."
-            ) from None
+            raise self.busy() from None
         except self._driver.Error as error:
             reason = " ".join(str(error).split())
             for secret in self._secrets:

@@ -331,6 +331,13 @@ class DatabaseStore(Store):
             f"UPDATE {self.ledgers} SET number = ?, hash = ? WHERE {self.own_ledger}", last
         )
 
+    def busy(self) -> LedgerError:
+        """The error when another process held the ledger for too long."""
+        return LedgerError(
+            f"The ledger {self.place} was in use by another process for more than "
+            f"{BUSY_SECONDS:g} seconds. Nothing was charged; try again."
+        )
+
     def fill(self, header: Header, rows: Sequence[Row]) -> None:
         """Write the header and the first rows of a new ledger."""
         self.execute(f"INSERT INTO {self.ledgers} VALUES (?, ?, ?, ?, ?)", (self.name, *header))
@@ -450,10 +457,7 @@ class SQLiteStore(DatabaseStore):
     def _explained(self, error: sqlite3.Error) -> LedgerError:
         code = _code(error)
         if code in _BUSY:
-            return LedgerError(
-                f"The ledger {self.place} was in use by another process for more than "
-                f"{BUSY_SECONDS:g} seconds. Nothing was charged; try again."
-            )
+            return self.busy()
         if code == sqlite3.SQLITE_CANTOPEN and not self.path.exists():
             return LedgerError(
                 f"There is no ledger {self.place}. Create one with `permea ledger create`, or name "

@@ -340,8 +340,8 @@ def _manifest(values: Any) -> dict[str, Any]:
         )
     if values["schema"] < SCHEMA:
         raise StorageError(
-            f"written by permea {version} in an older format, whose certificates are not bound to "
-            f"the model. Train the model again with permea {__version__} and save it."
+            f"written by permea {version} in an older format that is no longer read; train the "
+            "model again with this version of permea and save it."
         )
     types = {"schema": int, "permea": str, "model": str, "tensors": dict, "certificates": list}
     right = (
