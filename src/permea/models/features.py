@@ -19,6 +19,7 @@ gives it one row at a time.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -91,6 +92,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ScaledIdentity(FeatureMap):
     r"""The row itself: :math:`(x - m) / (h \sqrt{p})` with middle m and half-width h of the domain.
 
@@ -107,8 +109,7 @@ class ScaledIdentity(FeatureMap):
     [[-0.5, 0.5, 0.0, 0.5]]
     """
 
-    def __init__(self, *, domain: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)) -> None:
-        self.domain = domain
+    domain: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
 
     def _prepare(self, p: int) -> int:
         low, high = (np.broadcast_to(np.asarray(v, float), (p,)) for v in self.domain)
@@ -125,6 +126,7 @@ class ScaledIdentity(FeatureMap):
         return np.asarray(scaled)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomFourier(FeatureMap):
     r"""Random Fourier features of the Gaussian kernel, cosine and sine: their norm is exactly 1.
 
@@ -153,10 +155,9 @@ class RandomFourier(FeatureMap):
     True
     """
 
-    def __init__(self, *, n_frequencies: int = 1000, scale: float = 1.5, seed: int = 0) -> None:
-        self.n_frequencies = n_frequencies
-        self.scale = scale
-        self.seed = seed
+    n_frequencies: int = 1000
+    scale: float = 1.5
+    seed: int = 0
 
     def _prepare(self, p: int) -> int:
         rng = np.random.default_rng(self.seed)
@@ -171,6 +172,7 @@ class RandomFourier(FeatureMap):
         return out
 
 
+@dataclass(eq=False, repr=False)
 class PublicNystrom(FeatureMap):
     r"""The kernel to public inducing points, whitened: :math:`\phi(x) = L^{-1} k(a, x)`.
 
@@ -194,9 +196,8 @@ class PublicNystrom(FeatureMap):
     True
     """
 
-    def __init__(self, inducing_points: ArrayLike, *, scale: float = 1.5) -> None:
-        self.inducing_points = inducing_points
-        self.scale = scale
+    inducing_points: ArrayLike
+    scale: float = field(default=1.5, kw_only=True)
 
     def _prepare(self, p: int) -> int:
         points = np.asarray(self.inducing_points, dtype=np.float64)
@@ -219,6 +220,7 @@ def _gaussian(A: Array, B: Array) -> Array:
     return exp_of_negative(0.5 * np.maximum(squares, 0.0))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OrientedGradients(FeatureMap):
     """Edges of an image by place and direction: a fixed map for drawings, digits and the like.
 
@@ -244,16 +246,9 @@ class OrientedGradients(FeatureMap):
     ((1, 540), 1.0)
     """
 
-    def __init__(
-        self,
-        *,
-        image_shape: tuple[int, int] | None = None,
-        cells: int | Sequence[int] = (3, 6),
-        orientations: int = 12,
-    ) -> None:
-        self.image_shape = image_shape
-        self.cells = cells
-        self.orientations = orientations
+    image_shape: tuple[int, int] | None = None
+    cells: int | Sequence[int] = (3, 6)
+    orientations: int = 12
 
     def _prepare(self, p: int) -> int:
         side = int(np.sqrt(p))
@@ -343,6 +338,7 @@ def triangles(length: int, cells: int) -> Array:
     return np.asarray(np.maximum(0, 1 - np.abs(np.arange(length) - centres[:, None]) / width))
 
 
+@dataclass(eq=False, repr=False)
 class Chain(FeatureMap):
     """One map after the other.
 
@@ -354,8 +350,7 @@ class Chain(FeatureMap):
     [[0.577, 0.577, 0.577, 0.0, 0.0, 0.0]]
     """
 
-    def __init__(self, maps: Sequence[FeatureMap]) -> None:
-        self.maps = maps
+    maps: Sequence[FeatureMap]
 
     def _prepare(self, p: int) -> int:
         self.maps_ = [clone(one) for one in self.maps]
@@ -370,6 +365,7 @@ class Chain(FeatureMap):
         return X
 
 
+@dataclass(eq=False, repr=False)
 class SideBySide(FeatureMap):
     """Several maps of the same row, each with the weight ``w / sqrt(sum w²)``: norm at most 1.
 
@@ -380,11 +376,8 @@ class SideBySide(FeatureMap):
     0.6
     """
 
-    def __init__(
-        self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | None = None
-    ) -> None:
-        self.maps = maps
-        self.weights = weights
+    maps: Sequence[FeatureMap]
+    weights: Sequence[float] | None = field(default=None, kw_only=True)
 
     def _prepare(self, p: int) -> int:
         weights = np.ones(len(self.maps)) if self.weights is None else np.asarray(self.weights)
