@@ -86,8 +86,15 @@ SNIPPETS = [
 ]
 
 
-@pytest.mark.parametrize("code", SNIPPETS)
-def test_snippets_that_cannot_run_here_are_python_and_import_what_exists(code):
+PROGRAMS = [
+    pytest.param(path.read_text(), id=named(path))
+    for folder in ("benchmarks", "examples", "docs/gallery")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("code", [*SNIPPETS, *PROGRAMS])
+def test_snippets_and_programs_are_python_and_import_what_exists(code):
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("permea"):
             module = importlib.import_module(node.module)
