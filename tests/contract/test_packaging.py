@@ -28,7 +28,8 @@ MODULE_OF = {  # where the name that is imported is not the name that is install
     "seal-python": "seal",
 }
 NOT_IMPORTED = {
-    "dask": "distributed brings it to use",
+    "dask": "joblib computes on it",
+    "distributed": "the backend of joblib for dask",
     "neurokit2": "the example and the benchmarks of heart beats use it",
     "pyarrow": "pandas reads Parquet with it",
     "setuptools": "concrete-python needs an old one",
