@@ -1,6 +1,10 @@
-"""Distributions over classes: from scores, calibrated, and balanced to known proportions."""
+"""Experts of the source and the linear opinion pool that combines experts.
 
-from collections.abc import Sequence
+An expert maps a row to a distribution over classes, p_k(c | x) ∝ exp(s_k(c, x) / T_k). The
+temperature T_k, and the weights of several experts, maximise the likelihood of labelled rows that
+the experts were not trained on: see `calibrate` and `stack`.
+"""
+
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +16,19 @@ from permea.transfer.source import ClassMixtures, ClassMoments
 from permea.transfer.task import AlignedSource, Task
 
 _TEMPERATURES = np.geomspace(0.02, 1000, 60)
-_LEAST = 1e-4  # a probability below this costs no more: a few wrong labels must not rule
+_LEAST = 1e-4  # smallest likelihood of a label: a few wrong labels must not set the temperature
+_DIRECTIONS = (10, 20, 40)  # of the target, in which class covariances of the source are used
+_MEAN_DIRECTIONS = 50
+_STACKING_STEPS = 200
 
 
-def beliefs(scores: Array, temperature: float = 1.0) -> Array:
+def softmax(scores: Array, temperature: float = 1.0) -> Array:
     """Probabilities proportional to exp(score / temperature); −∞ is impossible.
 
     Examples
     --------
     >>> import numpy as np
-    >>> beliefs(np.array([[0.0, 0.0, -np.inf]]))
+    >>> softmax(np.array([[0.0, 0.0, -np.inf]]))
     array([[0.5, 0.5, 0. ]])
     """
     scaled = np.asarray(scores, np.float64) / temperature
@@ -31,8 +38,10 @@ def beliefs(scores: Array, temperature: float = 1.0) -> Array:
     return np.where(total > 0, values / np.where(total > 0, total, 1), 1 / scores.shape[1])
 
 
-def calibrate(scores: Array, labels: Indices) -> tuple[float, float]:
-    """Temperature at which the scores explain the labels best, and how well they do.
+def calibrate(scores: Array, labels: Indices) -> float:
+    """Temperature at which the scores give the labels the largest likelihood.
+
+    Scores that do not depend on the labels get a high temperature.
 
     Parameters
     ----------
@@ -43,46 +52,78 @@ def calibrate(scores: Array, labels: Indices) -> tuple[float, float]:
 
     Returns
     -------
-    temperature, loss : float
-        The loss is the mean of −log probability of the label. Scores that say nothing about the
-        labels get a high temperature and the loss log C.
+    float
 
     Examples
     --------
     >>> import numpy as np
     >>> scores = np.array([[9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
-    >>> calibrate(scores, np.array([0, 1, 0]))[1] < calibrate(scores, np.array([0, 1, 1]))[1]
+    >>> calibrate(scores, np.array([0, 1, 0])) < calibrate(scores, np.array([0, 1, 1]))
     True
     """
-    losses = [float(np.mean(surprise(scores, labels, t))) for t in _TEMPERATURES]
-    best = int(np.argmin(losses))
-    return float(_TEMPERATURES[best]), losses[best]
+    means = [losses(scores, labels, t).mean() for t in _TEMPERATURES]
+    return float(_TEMPERATURES[int(np.argmin(means))])
 
 
-def surprise(scores: Array, labels: Indices, temperature: float) -> Array:
-    """−log probability of the label of each row, bounded."""
-    told = beliefs(scores, temperature)[np.arange(len(labels)), labels]
-    return np.asarray(-np.log(np.maximum(told, _LEAST)))
+def losses(scores: Array, labels: Indices, temperature: float) -> Array:
+    """−log likelihood of the label of each row, bounded."""
+    likelihood = softmax(scores, temperature)[np.arange(len(labels)), labels]
+    return np.asarray(-np.log(np.maximum(likelihood, _LEAST)))
 
 
-def clearly_less(losses: Array, others: Array) -> bool:
+def smaller_loss(first: Array, second: Array) -> bool:
     """Whether losses of the same rows are smaller by more than two standard errors.
 
     Examples
     --------
     >>> import numpy as np
-    >>> clearly_less(np.array([0.1, 0.2, 0.1, 0.3]), np.array([0.5, 0.7, 0.6, 0.6]))
+    >>> smaller_loss(np.array([0.1, 0.2, 0.1, 0.3]), np.array([0.5, 0.7, 0.6, 0.6]))
     True
-    >>> clearly_less(np.array([0.1, 0.2, 0.1, 0.3]), np.array([0.1, 0.2, 0.1, 9.0]))
+    >>> smaller_loss(np.array([0.1, 0.2, 0.1, 0.3]), np.array([0.1, 0.2, 0.1, 9.0]))
     False
     """
-    saved = np.asarray(others - losses)
+    saved = np.asarray(second - first)
     if len(saved) < 2:
         return bool(saved.sum() > 0)
     return bool(saved.mean() > 2 * saved.std(ddof=1) / np.sqrt(len(saved)))
 
 
-def balanced(posterior: Array, proportions: Array, n_steps: int = 30) -> Array:
+def stack(posteriors: list[Array], labels: Indices) -> Array:
+    r"""Weights of experts in a linear pool: stacking by expectation maximisation.
+
+    .. math:: w = \arg\max_{w \ge 0,\ \sum w = 1} \prod_i \sum_k w_k\, p_k(y_i | x_i)
+
+    The logarithm is concave, so the maximum does not depend on the start. Each expert counts as
+    one row of its own in the prior (Dirichlet): without labels all weights are the same.
+
+    Parameters
+    ----------
+    posteriors : list of ndarray of shape (m, C)
+        Distributions over classes of each expert at rows that it was not trained on.
+    labels : ndarray of shape (m,)
+        Class numbers of these rows.
+
+    Returns
+    -------
+    ndarray of shape (K,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> good, bad = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.5, 0.5], [0.5, 0.5]])
+    >>> stack([good, bad], np.array([0, 1])).round(2)
+    array([0.61, 0.39])
+    """
+    likelihood = np.stack([one[np.arange(len(labels)), labels] for one in posteriors])
+    weights = np.full(len(posteriors), 1 / len(posteriors))
+    for _ in range(_STACKING_STEPS):
+        shares = weights[:, None] * likelihood
+        shares /= np.maximum(shares.sum(axis=0), 1e-300)
+        weights = (shares.sum(axis=1) + 1) / (shares.sum() + len(weights))
+    return weights
+
+
+def match_proportions(posterior: Array, proportions: Array, n_steps: int = 30) -> Array:
     """Scale classes until their mean probability is as given (Sinkhorn's iteration).
 
     Classes of proportion zero are left as they are.
@@ -91,7 +132,7 @@ def balanced(posterior: Array, proportions: Array, n_steps: int = 30) -> Array:
     --------
     >>> import numpy as np
     >>> skewed = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
-    >>> balanced(skewed, np.array([0.5, 0.5])).mean(axis=0).round(3)
+    >>> match_proportions(skewed, np.array([0.5, 0.5])).mean(axis=0).round(3)
     array([0.5, 0.5])
     """
     result = np.asarray(posterior, np.float64).copy()
@@ -103,14 +144,8 @@ def balanced(posterior: Array, proportions: Array, n_steps: int = 30) -> Array:
     return result
 
 
-RICHEST = "mixtures"  # the form that keeps most of the source
-_DIRECTIONS = (10, 20, 40)  # of the target, in which the source's moments are looked at
-_MEAN_DIRECTIONS = 50
-_DISCERNMENT = 5.0  # how much less a voice counts in a chorus for a larger loss
-
-
 @dataclass(frozen=True)
-class DensityVoice:
+class DensityExpert:
     """Class densities of the source, in the common space; averaged where there are several."""
 
     mixtures: tuple[ClassMixtures, ...]  #: all in the same directions
@@ -126,16 +161,16 @@ class DensityVoice:
         each = [mixtures.scores(codes) for mixtures in self.mixtures]
         return np.asarray(np.mean(each, axis=0) + np.log(counts / counts.sum()))
 
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "DensityVoice":
-        """The same voice after it has heard target rows."""
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "DensityExpert":
+        """The expert after maximum a posteriori adaptation to target rows."""
         own = posterior[:, self.source.columns]
         moved = tuple(one.adapted(codes, own, strength) for one in self.mixtures)
-        return DensityVoice(moved, self.source)
+        return DensityExpert(moved, self.source)
 
 
 @dataclass(frozen=True)
-class ClassifierVoice:
-    """The source's classifier, asked through the alignment."""
+class ClassifierExpert:
+    """The source's classifier, applied through the alignment."""
 
     source: AlignedSource
 
@@ -147,17 +182,17 @@ class ClassifierVoice:
         """Minus half the squared distance to each class."""
         return np.asarray(-0.5 * np.square(self.source.model.classifier_.distances(codes)))
 
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassifierVoice":
-        """Itself: its rows stay where they are."""
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassifierExpert":
+        """Itself: a classifier is not adapted."""
         return self
 
 
 @dataclass(frozen=True)
-class Chorus:
-    """Several forms of the source at once: their beliefs are averaged, better ones count more."""
+class SourceEnsemble:
+    """Linear pool of the source's experts."""
 
     members: tuple[Any, ...]
-    temperatures: tuple[float, ...]  #: of each member's belief
+    temperatures: tuple[float, ...]
     weights: tuple[float, ...]  #: positive, sum 1
     ends: tuple[int, ...]  #: first column of the codes that belongs to the next member
 
@@ -166,15 +201,15 @@ class Chorus:
         return np.hstack([member.encode(Y) for member in self.members])
 
     def scores(self, codes: Array) -> Array:
-        """Logarithm of the averaged belief, shape (m, C of the source)."""
+        """Logarithm of the pooled probability, shape (m, C of the source)."""
         total = np.zeros((len(codes), 1))
         parts = zip(self.members, self.temperatures, self.weights, self._own(codes), strict=True)
         for member, temperature, weight, own in parts:
-            total = total + weight * beliefs(member.scores(own), temperature)
+            total = total + weight * softmax(member.scores(own), temperature)
         return np.asarray(np.log(np.maximum(total, 1e-300)))
 
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "Chorus":
-        """The same voices after they have heard target rows."""
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "SourceEnsemble":
+        """The ensemble with every member adapted to target rows."""
         moved = tuple(
             member.adapted(own, posterior, strength)
             for member, own in zip(self.members, self._own(codes), strict=True)
@@ -185,21 +220,8 @@ class Chorus:
         return np.split(codes, self.ends[:-1], axis=1)
 
 
-def chorus(
-    members: dict[str, Any], temperatures: Sequence[float], losses: Sequence[Array]
-) -> Chorus:
-    """Voices together, each with the weight exp(−5 loss) before normalisation."""
-    mean = np.array([one.mean() for one in losses])
-    weights = np.exp(-_DISCERNMENT * (mean - mean.min()))
-    widths = [len(member.mixtures[0].directions) for member in members.values()]
-    return Chorus(
-        tuple(members.values()), tuple(temperatures), tuple(weights / weights.sum()),
-        tuple(np.cumsum(widths)),
-    )  # fmt: skip
-
-
-def voices(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
-    """Every form in which the source can be heard.
+def source_experts(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
+    """Every expert that the source artefact provides.
 
     Parameters
     ----------
@@ -210,26 +232,26 @@ def voices(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
 
     Returns
     -------
-    dict of str to voice
-        With other features than the target's the classifier is all there is. With the same
-        features: mixtures; means and covariances in directions of the target, where most of the
-        noise is not; and means alone.
+    dict of str to expert
+        With other features than the target's, the classifier is the only one. With the same
+        features: mixtures; means and covariances in directions of the target, which contain little
+        of the noise; and means alone.
     """
     source = task.source
     if not source.alignment.is_identity:
-        return {"classifier": ClassifierVoice(source)}
+        return {"classifier": ClassifierExpert(source)}
     model = source.model
     found: dict[str, Any] = {}
     if model.mixtures_:
-        found[RICHEST] = DensityVoice(model.mixtures_, source)
+        found["mixtures"] = DensityExpert(model.mixtures_, source)
     centred = np.asarray(task.rows - mean, np.float64)
     for d in _DIRECTIONS:
         if model.moments_.seconds is not None and d <= len(directions):
             codes = centred @ directions[:d].T
             made = moment_densities(model.moments_, mean, directions[:d], np.cov(codes.T))
-            found[f"covariances in {d} directions"] = DensityVoice((made,), source)
+            found[f"covariances in {d} directions"] = DensityExpert((made,), source)
     few = directions[:_MEAN_DIRECTIONS]
-    found["means"] = DensityVoice((mean_densities(model.moments_, mean, few),), source)
+    found["means"] = DensityExpert((mean_densities(model.moments_, mean, few),), source)
     return found
 
 
@@ -309,13 +331,13 @@ def _at_least(matrix: Array, floor: float) -> Array:
 
 
 def on_all_classes(scores: Array, columns: Indices, n_classes: int) -> Array:
-    """Scores of the source's classes among all classes; others get the average belief.
+    """Scores of the source's classes among all classes; others get the mean probability.
 
-    A class that the source has never seen is neither supported nor ruled out.
+    A class that the source does not know is neither supported nor ruled out.
     """
-    answer = np.empty((len(scores), n_classes))
+    result = np.empty((len(scores), n_classes))
     largest = scores.max(axis=1, keepdims=True)
     shared = largest + np.log(np.mean(np.exp(scores - largest), axis=1, keepdims=True))
-    answer[:] = shared
-    answer[:, columns] = scores
-    return answer
+    result[:] = shared
+    result[:, columns] = scores
+    return result

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from permea._arrays import Array, Indices
+from permea._arrays import Array, Indices, Mask
 from permea._parallel import batches
 from permea._validate import (
     Accepted,
@@ -24,15 +24,20 @@ from permea._validate import (
 )
 from permea.models import KernelAffineHullMachine, MembershipAutoencoder
 from permea.transfer.alignment import Alignment, align
-from permea.transfer.consensus import fit_consensus
-from permea.transfer.learner import FittedMethod, Learner, Parts, fit_centers, fit_source2target
+from permea.transfer.documents import fit_centers, fit_source2target
+from permea.transfer.self_training import self_train
 from permea.transfer.source import SourceModel
-from permea.transfer.task import AlignedSource, Iteration, Task, number_labels
+from permea.transfer.task import UNLABELLED, AlignedSource, Iteration, Task, TransferModel
 
 METHODS: dict[str, Any] = {
-    "consensus": fit_consensus,
+    "consensus": self_train,
     "centers": fit_centers,
     "source2target": fit_source2target,
+}
+MODELS = {  # family of the target classifier where none is given
+    "consensus": KernelAffineHullMachine(),
+    "centers": MembershipAutoencoder(disturbance="gamma"),
+    "source2target": MembershipAutoencoder(),
 }
 DEFAULT_METHOD = "consensus"
 _BATCH = 2048  # queries that are answered together
@@ -189,9 +194,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if np.any(numbers >= 0):
             check_classification_targets(classes[numbers[numbers >= 0]])
         task = self._task(rows, numbers, classes, truth)
-        fitted = METHODS[self.method](
-            task, self._learner(task), dimensions=self._sequence(), n_layers=self.n_layers
-        )
+        fitted = METHODS[self.method](task, dimensions=self._sequence(), n_layers=self.n_layers)
         return self._keep(task, classes, fitted)
 
     def _check_source(self) -> None:
@@ -229,7 +232,12 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if truth is not None:
             check_consistent_length(rows, truth)
             known = _numbered_truth(truth, classes)
-        return Task(rows, numbers, len(classes), aligned, known)
+        family: Any = MODELS[self.method] if self.model is None else self.model
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return Task(
+            rows, numbers, len(classes), aligned, known, family, self.branch_size, self.n_jobs,
+            int(seed),
+        )  # fmt: skip
 
     def _alignment(self, rows: Array) -> Alignment:
         source = self.source
@@ -242,22 +250,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return align(source.directions_, source.n_features_in_, rows)
 
-    def _learner(self, task: Task) -> Learner:
-        own = {
-            "centers": MembershipAutoencoder(disturbance="gamma"),
-            "source2target": MembershipAutoencoder(),
-        }
-        model = own.get(self.method, KernelAffineHullMachine()) if self.model is None else None
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return Learner(
-            self.model if model is None else model,
-            task.n_classes,
-            self.branch_size,
-            self.n_jobs,
-            int(seed),
-        )
-
-    def _keep(self, task: Task, classes: NDArray[Any], fitted: FittedMethod) -> Self:
+    def _keep(self, task: Task, classes: NDArray[Any], fitted: TransferModel) -> Self:
         self.classes_ = classes
         self.alignment_ = task.source.alignment
         self.fitted_ = fitted
@@ -331,7 +324,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = [self.fitted_.nearest(rows[part]) for part in batches(len(rows), _BATCH)]
         return np.concatenate(found)
 
-    def _voices(self, rows: Array) -> list[Parts]:
+    def _voices(self, rows: Array) -> list[dict[str, Array]]:
         """Answers of all voices, batch by batch."""
         return [self.fitted_.parts(rows[part]) for part in batches(len(rows), _BATCH)]
 
@@ -346,3 +339,82 @@ def _numbered_truth(truth: ArrayLike, classes: NDArray[Any]) -> Indices:
     values = values.astype(classes.dtype) if classes.dtype.kind in "UO" else values
     places = np.searchsorted(classes, values).clip(0, len(classes) - 1)
     return np.where(classes[places] == values, places, -1)
+
+
+def number_labels(
+    y: ArrayLike, unlabelled: object, source_classes: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Classes of source and target together, and the class number of each row.
+
+    Parameters
+    ----------
+    y : array-like of shape (N,)
+        Labels of any kind. ``unlabelled`` marks rows without one; among strings and objects the
+        empty string, None and NaN do so too.
+    unlabelled : object
+        The marker, −1 by default; among strings it is compared as text.
+    source_classes : ndarray
+        Classes the source knows.
+
+    Returns
+    -------
+    classes, numbers : ndarray, ndarray
+        Sorted classes, and for each row its class number or −1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> number_labels(["cat", "", "dog", "-1"], -1, np.array(["cat", "bird"]))
+    (array(['bird', 'cat', 'dog'], dtype='<U4'), array([ 1, -1,  2, -1]))
+    >>> number_labels([3, -1, 7], -1, np.array([3, 5]))
+    (array([3, 5, 7]), array([ 0, -1,  2]))
+    """
+    values = np.asarray(y)
+    if values.ndim != 1:
+        raise ValueError(f"Labels must be one column, got shape {values.shape}.")
+    free = _without_label(values, unlabelled)
+    source_text, target_text = source_classes.dtype.kind in "UO", values.dtype.kind in "UO"
+    named: NDArray[Any] = values[~free]
+    if target_text and not source_text:
+        named = _as_numbers(named)
+    elif source_text and named.size and not target_text:
+        raise ValueError(
+            "The labels of the target are numbers and those of the source are words. Use the same "
+            "words for the same classes."
+        )
+    if np.any(_without_label(source_classes, unlabelled)):
+        raise ValueError(
+            f"The source has a class {unlabelled!r}, which also marks unlabelled rows. Choose "
+            "another marker with unlabelled=… ."
+        )
+    if source_text:
+        named = named.astype(str)
+        source_classes = source_classes.astype(str)
+    classes = np.union1d(source_classes, named) if named.size else np.unique(source_classes)
+    numbers = np.full(len(values), UNLABELLED, dtype=np.intp)
+    numbers[~free] = np.searchsorted(classes, named)
+    return classes, numbers
+
+
+def _as_numbers(named: NDArray[Any]) -> NDArray[Any]:
+    """Numbers that came in an array of objects or text, as the source's classes are."""
+    try:
+        values = np.asarray(named.astype(np.float64))
+    except (TypeError, ValueError):
+        raise ValueError(
+            "The labels of the target are words and those of the source are numbers. Use the same "
+            "names for the same classes."
+        ) from None
+    whole = np.all(values == np.floor(values))
+    return values.astype(np.int64) if whole else values
+
+
+def _without_label(values: NDArray[Any], unlabelled: object) -> Mask:
+    if values.dtype.kind not in "UO":
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+        if isinstance(unlabelled, str):
+            return missing
+        return np.asarray(missing | (values == unlabelled))
+    marks = {"", str(unlabelled)}
+    free = [item is None or item != item or str(item) in marks for item in values.tolist()]
+    return np.asarray(free, dtype=bool)

@@ -1,29 +1,35 @@
-"""What the receiver has: target rows, few labels, and a source seen through an alignment."""
+"""The target problem that every transfer method gets, and the model that each returns."""
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from sklearn.base import clone
 
 from permea._arrays import Array, Indices, Mask
+from permea.compose import ReconstructionClassifier
+from permea.compose.classifier import matching_scores
+from permea.models import KernelAffineHullMachine
+from permea.models.encoding import ShrunkWarning
 from permea.transfer.alignment import Alignment
 from permea.transfer.source import SourceModel
 
-UNLABELLED = -1  # class number of a row without label
+UNLABELLED = -1  # class number of a row without a label
 
 
 class Iteration(NamedTuple):
     """One pass over the unlabelled rows."""
 
     step: str  #: what was done
-    changed: int  #: unlabelled rows whose label is another one than before
-    accuracy: float | None  #: share of right labels among the unlabelled, where truth is given
+    changed: int  #: unlabelled rows whose label changed
+    accuracy: float | None  #: share of correct labels among the unlabelled, if truth is given
 
 
 @dataclass(frozen=True)
 class AlignedSource:
-    """A source asked about target rows; its classes are numbered as the target's are."""
+    """A source applied to target rows; its classes are numbered as the target's are."""
 
     model: SourceModel
     alignment: Alignment
@@ -33,29 +39,32 @@ class AlignedSource:
     def distances(self, Z: Array) -> Array:
         """Distance of rows of the source space to each class; infinity for unknown classes."""
         known = self.model.classifier_.distances(Z)
-        answer = np.full((len(Z), self.n_classes), np.inf, dtype=known.dtype)
-        answer[:, self.columns] = known
-        return answer
+        result = np.full((len(Z), self.n_classes), np.inf, dtype=known.dtype)
+        result[:, self.columns] = known
+        return result
 
     def class_model(self, label: int) -> Any:
-        """Model of one class, or None where the source does not know it."""
-        found = np.flatnonzero(self.columns == label)
-        return self.model.classifier_.class_models_[found[0]] if found.size else None
+        """Model of one class that the source knows."""
+        return self.model.classifier_.class_models_[int(np.flatnonzero(self.columns == label)[0])]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A target problem: what the methods get."""
+    """Target rows, some of them labelled, a source, and how a target classifier is learned."""
 
     rows: Array  #: (N, p_tg)
     labels: Indices  #: (N,) class numbers, −1 for unlabelled
     n_classes: int
     source: AlignedSource
     truth: Indices | None = None  #: (N,) true class numbers, for the history only
+    model: Any = field(default_factory=KernelAffineHullMachine)  #: unfitted first layer
+    branch_size: int = 1000
+    n_jobs: int | None = None
+    seed: int = 0
 
     @property
     def unlabelled(self) -> Mask:
-        """Rows without label."""
+        """Rows without a label."""
         return np.asarray(self.labels == UNLABELLED)
 
     @property
@@ -64,89 +73,104 @@ class Task:
         return np.unique(self.labels[~self.unlabelled])
 
     def record(self, step: str, before: Indices, now: Indices) -> Iteration:
-        """What a pass changed, and how right it is."""
+        """How many labels a pass changed, and how accurate they are."""
         free = self.unlabelled
         changed = int(np.sum(before[free] != now[free]))
-        right = None
+        accuracy = None
         if self.truth is not None and free.any():
-            right = float(np.mean(now[free] == self.truth[free]))
-        return Iteration(step, changed, right)
+            accuracy = float(np.mean(now[free] == self.truth[free]))
+        return Iteration(step, changed, accuracy)
+
+    def fit_classifier(
+        self, Y: Array, labels: Indices, *, n_components: int, n_layers: int, share: float
+    ) -> ReconstructionClassifier:
+        """Learn a classifier of any family from target rows (001 Alg. 4).
+
+        Parameters
+        ----------
+        Y : ndarray of shape (N, p)
+            Rows.
+        labels : ndarray of shape (N,)
+            Class numbers; rows with −1 are left out.
+        n_components : int
+            Subspace dimension; a class with fewer rows takes fewer, without a warning.
+        n_layers : int
+            Depth; at most ``n_components``.
+        share : float
+            Inducing points per row, M/N or r_max, for families that have them.
+
+        Returns
+        -------
+        ReconstructionClassifier
+            It may know fewer classes than the task has; see `class_distances`.
+        """
+        given = labels >= 0
+        dimension = max(min(n_components, Y.shape[1]), 1)
+        layer = clone(self.model)
+        wanted = {"n_components": dimension, "max_inducing": share, "n_rules": share}
+        known = layer.get_params(deep=False)
+        layer.set_params(**{name: value for name, value in wanted.items() if name in known})
+        classifier = ReconstructionClassifier(
+            layer,
+            n_layers=min(n_layers, dimension),
+            branch_size=self.branch_size,
+            allow_single_class=True,
+            n_jobs=self.n_jobs,
+            random_state=self.seed,
+        )
+        with warnings.catch_warnings():  # a class with few rows has few dimensions: expected
+            warnings.simplefilter("ignore", ShrunkWarning)
+            return classifier.fit(Y[given], labels[given])
 
 
-def number_labels(
-    y: ArrayLike, unlabelled: object, source_classes: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Classes of source and target together, and the class number of each row.
+def class_distances(
+    classifier: ReconstructionClassifier, Y: Array, n_classes: int, *, winning: bool = False
+) -> Array:
+    """Distance of each row to each of all classes; infinity for those without training rows.
 
-    Parameters
-    ----------
-    y : array-like of shape (N,)
-        Labels of any kind. ``unlabelled`` marks rows without one; among strings and objects the
-        empty string, None and NaN do so too.
-    unlabelled : object
-        The marker, −1 by default; among strings it is compared as text.
-    source_classes : ndarray
-        Classes the source knows.
+    With ``winning`` only the smallest distance of each row is computed for certain; the others may
+    be infinite.
+    """
+    result = np.full((len(Y), n_classes), np.inf, dtype=Y.dtype)
+    if len(Y):
+        measure = classifier.winning_distances if winning else classifier.distances
+        result[:, classifier.classes_] = measure(Y)
+    return result
 
-    Returns
-    -------
-    classes, numbers : ndarray, ndarray
-        Sorted classes, and for each row its class number or −1.
+
+class TransferModel:
+    """A fitted method: one matrix for each expert, and a rule that combines them.
+
+    Here the smallest distance over all experts counts (000 eq. 121, 001 eq. 1.87).
 
     Examples
     --------
     >>> import numpy as np
-    >>> number_labels(["cat", "", "dog", "-1"], -1, np.array(["cat", "bird"]))
-    (array(['bird', 'cat', 'dog'], dtype='<U4'), array([ 1, -1,  2, -1]))
-    >>> number_labels([3, -1, 7], -1, np.array([3, 5]))
-    (array([3, 5, 7]), array([ 0, -1,  2]))
+    >>> parts = {"target": np.array([[1.0, 4.0]]), "source": np.array([[3.0, 0.5]])}
+    >>> rule = TransferModel()
+    >>> rule.combined(parts), rule.deciders(parts, np.array([1]))
+    (array([[1. , 0.5]]), array(['source'], dtype='<U6'))
     """
-    values = np.asarray(y)
-    if values.ndim != 1:
-        raise ValueError(f"Labels must be one column, got shape {values.shape}.")
-    free = _without_label(values, unlabelled)
-    source_text, target_text = source_classes.dtype.kind in "UO", values.dtype.kind in "UO"
-    named: NDArray[Any] = values[~free]
-    if target_text and not source_text:
-        named = _as_numbers(named)
-    elif source_text and named.size and not target_text:
-        raise ValueError(
-            "The labels of the target are numbers and those of the source are words. Use the same "
-            "words for the same classes."
-        )
-    if np.any(_without_label(source_classes, unlabelled)):
-        raise ValueError(
-            f"The source has a class {unlabelled!r}, which also marks unlabelled rows. Choose "
-            "another marker with unlabelled=… ."
-        )
-    if source_text:
-        named = named.astype(str)
-        source_classes = source_classes.astype(str)
-    classes = np.union1d(source_classes, named) if named.size else np.unique(source_classes)
-    numbers = np.full(len(values), UNLABELLED, dtype=np.intp)
-    numbers[~free] = np.searchsorted(classes, named)
-    return classes, numbers
 
+    def parts(self, Y: Array) -> dict[str, Array]:
+        """Distances of each row to each class, one matrix for each expert."""
+        raise NotImplementedError
 
-def _as_numbers(named: NDArray[Any]) -> NDArray[Any]:
-    """Numbers that came in an array of objects or text, as the source's classes are."""
-    try:
-        values = np.asarray(named.astype(np.float64))
-    except (TypeError, ValueError):
-        raise ValueError(
-            "The labels of the target are words and those of the source are numbers. Use the same "
-            "names for the same classes."
-        ) from None
-    whole = np.all(values == np.floor(values))
-    return values.astype(np.int64) if whole else values
+    def combined(self, parts: dict[str, Array]) -> Array:
+        """One distance for each row and class; the smallest wins."""
+        return np.asarray(np.minimum.reduce(list(parts.values())))
 
+    def nearest(self, Y: Array) -> Indices:
+        """Number of the class with the smallest combined distance."""
+        return np.asarray(self.combined(self.parts(Y)).argmin(axis=1))
 
-def _without_label(values: NDArray[Any], unlabelled: object) -> Mask:
-    if values.dtype.kind not in "UO":
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
-        if isinstance(unlabelled, str):
-            return missing
-        return np.asarray(missing | (values == unlabelled))
-    marks = {"", str(unlabelled)}
-    free = [item is None or item != item or str(item) in marks for item in values.tolist()]
-    return np.asarray(free, dtype=bool)
+    def deciders(self, parts: dict[str, Array], winners: Indices) -> NDArray[Any]:
+        """Expert with the smallest distance to the winning class; the first of equals."""
+        rows = np.arange(len(winners))
+        distances = np.stack([part[rows, winners] for part in parts.values()])
+        return np.asarray(np.array(list(parts))[distances.argmin(axis=0)])
+
+    def probabilities(self, combined: Array) -> Array:
+        """Class-matching scores (004 Def. 8) divided by their sum."""
+        scores = matching_scores(combined)
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
