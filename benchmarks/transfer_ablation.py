@@ -17,21 +17,27 @@ from transfer_documents import METHODS, make_source
 from transfer_mnist import split
 
 from permea import TransferClassifier
-from permea.transfer import learner
+from permea.transfer import documents
 from permea.transfer.alignment import principal_directions
-from permea.transfer.consensus import class_proportions, neighbourhood
-from permea.transfer.experts import DensityVoice, balanced, beliefs, calibrate, mean_densities
-from permea.transfer.learner import first_labels, learn_mapping
-from permea.transfer.task import number_labels
+from permea.transfer.experts import (
+    DensityExpert,
+    calibrate,
+    match_proportions,
+    mean_densities,
+    softmax,
+)
+from permea.transfer.self_training import class_proportions, neighbourhood
+from permea.transfer.target import number_labels
+from permea.transfer.task import class_distances
 
 CHANGES = {
     "as written": {},
-    "the target's voice decides alone": {"target_only": True},
+    "the target's classifier decides alone": {"target_only": True},
     "source without noise": {"clean": True},
     "target: the first 9000 rows, scored: the last 1000": {"ordered": True},
     "target: the last 9000 rows, scored: the first 1000": {"reversed": True},
-    "first labels: source's class means": {"first": "means"},
-    "first labels: spread over neighbours": {"first": "spread"},
+    "initial labels: source's class means": {"first": "means"},
+    "initial labels: propagated over neighbours": {"first": "spread"},
     "rows scored by models that did not learn them": {"held_out": True},
     "labels balanced to the classes' proportions": {"balance": True},
     "class means first, held out, balanced": {"first": "means", "held_out": True, "balance": True},
@@ -50,52 +56,52 @@ def rows_of(T, t, seed, change):
     return T[:cut], t[:cut], few, T[cut:], t[cut:]
 
 
-def start(task, learner, first):
-    """First labels of all rows, in one of three ways."""
+def start(task, first):
+    """Initial labels of all rows, in one of three ways."""
     if first is None:
-        return first_labels(task, learner, task.rows)
+        return documents.initial_labels(task, task.rows)
     mean = task.rows.mean(axis=0)
     directions = principal_directions(task.rows, _DIRECTIONS)
     if first == "means":  # the energy of the noise is subtracted from their norms
-        voice = DensityVoice(
+        expert = DensityExpert(
             (mean_densities(task.source.model.moments_, mean, directions),), task.source
         )
-        scores = voice.scores(voice.encode(task.rows))
+        scores = expert.scores(expert.encode(task.rows))
         found = task.source.columns[scores.argmax(axis=1)]
     else:
         codes = (task.rows - mean) @ directions.T
-        near = neighbourhood(codes, np.random.RandomState(learner.seed))
+        near = neighbourhood(codes, np.random.RandomState(task.seed))
         given = np.zeros((len(codes), task.n_classes))
         known = ~task.unlabelled
         given[known, task.labels[known]] = 1
-        found = near.spread(given, _NEIGHBOUR_SHARE, _STEPS).argmax(axis=1)
+        found = near.propagate(given, _NEIGHBOUR_SHARE, _STEPS).argmax(axis=1)
     return np.where(task.unlabelled, found, task.labels)
 
 
 def steps_of(method, n_layers):
     """Dimension, share of inducing points and depth of each iteration."""
     if method == "source2target":
-        return [(n, learner.SHARE, n_layers) for n in learner._SOURCE_DIMENSIONS]
-    depths = [1] * (len(learner._CENTRE_DIMENSIONS) - 1) + [n_layers]
-    return list(zip(learner._CENTRE_DIMENSIONS, learner.SHARES, depths, strict=True))
+        return [(n, documents.SHARE, n_layers) for n in documents._SOURCE_DIMENSIONS]
+    depths = [1] * (len(documents._CENTRE_DIMENSIONS) - 1) + [n_layers]
+    return list(zip(documents._CENTRE_DIMENSIONS, documents.SHARES, depths, strict=True))
 
 
-def voices_of(method, task, target, labels):
+def model_of(method, task, target, labels):
     """The fitted method, from the target's classifier and the labels it was learned from."""
     if method == "source2target":
-        return learner.MappingModel(target, task.source, None)
-    alignment, theirs = learner.centre_alignment(task)
-    ours = learner.class_centres(alignment.to_latent(task.rows), labels, task.n_classes)
-    return learner.CentersModel(target, task.source, alignment, ours, theirs)
+        return documents.MappingModel(target, task.source, None)
+    alignment, theirs = documents.centre_alignment(task)
+    ours = documents.class_centres(alignment.to_latent(task.rows), labels, task.n_classes)
+    return documents.CentersModel(target, task.source, alignment, ours, theirs)
 
 
 def distances(method, model, rows, change):
-    """Distances that label the unlabelled rows: 000 lets the source speak, 001 does not.
+    """Distances that label the unlabelled rows: 000 uses the source, 001 does not.
 
     Classes that cannot win may be infinitely far, unless labels are to be balanced.
     """
     every = change.get("balance", False)
-    found = model.target.distances(rows) if every else model.target.winning(rows)
+    found = class_distances(model.target, rows, model.source.n_classes, winning=not every)
     if method == "source2target" or change.get("target_only"):
         return found
     cutoff = None if every else found.min(axis=1)
@@ -106,25 +112,27 @@ def adopted(found, task, balance):
     if not balance:
         return found.argmin(axis=1)
     scores = -0.5 * np.square(found)
-    temperature, _ = calibrate(scores, found.argmin(axis=1))
-    return balanced(beliefs(scores, temperature), class_proportions(task)).argmax(axis=1)
+    temperature = calibrate(scores, found.argmin(axis=1))
+    return match_proportions(softmax(scores, temperature), class_proportions(task)).argmax(axis=1)
 
 
-def follow(method, task, learner, n_layers, change):
+def follow(method, task, n_layers, change):
     """The iterations of a method with one change, and what it is in the end."""
     alone, free = change.get("target_only", False), task.unlabelled
-    labels = start(task, learner, change.get("first"))
+    labels = start(task, change.get("first"))
     path = [np.mean(labels[free] == task.truth[free])]
     for n, share, depth in steps_of(method, n_layers):
         known = {"n_components": n, "n_layers": depth, "share": share}
-        target = learner.fit(task.rows, labels, **known)
-        model = voices_of(method, task, target, labels)
+        target = task.fit_classifier(task.rows, labels, **known)
+        model = model_of(method, task, target, labels)
         if change.get("held_out"):
             part = np.random.RandomState(n).permutation(len(labels)) % 2
             found = np.empty((len(labels), task.n_classes))
             for side in (0, 1):
                 learn, score = part != side, part == side
-                other = replace(model, target=learner.fit(task.rows[learn], labels[learn], **known))
+                other = replace(
+                    model, target=task.fit_classifier(task.rows[learn], labels[learn], **known)
+                )
                 found[score] = distances(method, other, task.rows[score], change)
             found = found[free]
         else:
@@ -135,15 +143,15 @@ def follow(method, task, learner, n_layers, change):
     if method == "source2target":
         mapping = None
         if not alone:
-            mapping = learn_mapping(task.source, task.rows, labels)
+            mapping = documents.learn_mapping(task.source, task.rows, labels)
         return replace(model, mapping=mapping), path
-    return voices_of(method, task, target, labels), path
+    return model_of(method, task, target, labels), path
 
 
 def answer(method, model, V, target_only):
     """Class numbers of new rows."""
     if target_only:
-        return model.target.distances(V).argmin(axis=1)
+        return class_distances(model.target, V, model.source.n_classes).argmin(axis=1)
     return model.combined(model.parts(V)).argmin(axis=1)
 
 
@@ -153,8 +161,7 @@ def one(source, method, change, part, seed):
     clf = TransferClassifier(source, method=method, n_jobs=2, random_state=seed)
     classes, numbers = number_labels(few, -1, source.classes_)
     task = clf._task(A, numbers, classes, truth)
-    learner = clf._learner(task)
-    model, path = follow(method, task, learner, clf.n_layers, change)
+    model, path = follow(method, task, clf.n_layers, change)
     said = classes[answer(method, model, V, change.get("target_only", False))]
     if not change and seed == 0:  # the loop above is the library's method, or it says nothing
         same = clf.fit(A, few).predict(V)

@@ -14,8 +14,8 @@ from common import Kept, mnist, options_of, seconds, size, table
 from transfer_mnist import split
 
 from permea import MembershipClassifier, Privacy, SourceModel, TransferClassifier
-from permea.transfer.learner import label_by_target, mapped
-from permea.transfer.task import number_labels
+from permea.transfer.documents import label_by_target, mapped
+from permea.transfer.target import number_labels
 
 METHODS = ("centers", "source2target")
 
@@ -43,7 +43,7 @@ def learned(clf, A, few, truth, iterated):
     classes, numbers = number_labels(few, -1, clf.source.classes_)
     task = clf._task(A, numbers, classes, truth)
     if not iterated:
-        iterated["target"] = label_by_target(task, clf._learner(task), None, clf.n_layers)
+        iterated["target"] = label_by_target(task, None, clf.n_layers)
     clf.n_features_in_ = A.shape[1]
     return clf._keep(task, classes, mapped(task, *iterated["target"]))
 
@@ -74,7 +74,7 @@ def main():
     print(f"Mean over {options.splits} split(s); the last split tells who decided.\n")
     table(["ε per entry", "method", "accuracy", "± over splits", "document", "who decided",
            "fit, s"], rows)  # fmt: skip
-    print("Share of right labels among the unlabelled rows: first labels, then each iteration.\n")
+    print("Share of right labels among the unlabelled rows: initial labels, then each iteration.\n")
     table(["ε per entry", "method", "right labels"], paths)
 
 

@@ -53,15 +53,15 @@ def main():
             alone.append(np.mean(clf.predict_source(V) == v))
         known = STATED.get(epsilon, ("", ""))
         rows.append([
-            f"{epsilon:g}", f"{np.mean(told):.4f}", f"{np.std(told):.4f}", clf.fitted_.heard_as,
-            f"{np.mean(alone):.4f}", *known, f"{fit_source:.0f}", f"{np.mean(times):.0f}",
-            f"{memory['growth']:.0f}",
+            f"{epsilon:g}", f"{np.mean(told):.4f}", f"{np.std(told):.4f}",
+            clf.fitted_.leading_expert, f"{np.mean(alone):.4f}", *known,
+            f"{fit_source:.0f}", f"{np.mean(times):.0f}", f"{memory['growth']:.0f}",
         ])  # fmt: skip
         print(*rows[-1], file=sys.stderr, flush=True)
     print(f"Method consensus, mean over {options.splits} splits; δ = 1e-5 per entry, d = 1.\n")
     table(
-        ["ε per entry", "accuracy", "± over splits", "source heard as", "its classifier alone",
-         "001", "000", "source, s", "target, s", "source, MiB"],
+        ["ε per entry", "accuracy", "± over splits", "leading source expert",
+         "its classifier alone", "001", "000", "source, s", "target, s", "source, MiB"],
         rows,
     )  # fmt: skip
     if not options.without_peers:

@@ -20,8 +20,8 @@ from transfer_baselines import PEERS as ALL_PEERS
 from transfer_baselines import answers, few_labels
 
 from permea import Privacy, SourceModel, TransferClassifier
-from permea.transfer.learner import label_by_target, mapped
-from permea.transfer.task import number_labels
+from permea.transfer.documents import label_by_target, mapped
+from permea.transfer.target import number_labels
 
 FILES = {"SURF": "office_caltech10_surf", "EfficientNet": "office_caltech10_efficientnetlite0"}
 DOMAINS = ("amazon", "caltech10", "dslr", "webcam")
@@ -88,7 +88,7 @@ def through_mapping(clf, A, few, iterated):
     classes, numbers = number_labels(few, -1, clf.source.classes_)
     task = clf._task(A, numbers, classes, None)
     if iterated is None:
-        iterated = label_by_target(task, clf._learner(task), None, clf.n_layers)
+        iterated = label_by_target(task, None, clf.n_layers)
     model = mapped(task, *iterated)
     return classes[model.combined(model.parts(A[few < 0])).argmin(axis=1)], iterated
 

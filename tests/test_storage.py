@@ -53,7 +53,7 @@ from permea.models.features import (
 from permea.privacy.signing import SigningKey, TrustedKeys
 from permea.storage import StorageError
 from permea.storage.classes import ROOTS, STORABLE
-from permea.transfer.experts import Chorus, ClassifierVoice
+from permea.transfer.experts import ClassifierExpert, DensityExpert, SourceEnsemble
 
 PRIVACY = Privacy(epsilon=4, delta=1e-5, domain=(0, 1))
 RECORD = Privacy(epsilon=4, delta=1e-5, unit="record", domain=(0, 1))
@@ -116,20 +116,21 @@ def transfer(method, rows=X, **options):
     return TransferClassifier(source(), method=method, random_state=0, **options).fit(rows, FEW)
 
 
-def with_voice(make):
-    """A transfer whose source is heard in a form that small data do not lead to."""
+def with_ensemble(make):
+    """A transfer that uses source experts which small data do not lead to."""
     clf = transfer("consensus")
-    voice = transfer("consensus").fitted_
-    clf.fitted_ = dataclasses.replace(clf.fitted_, voice=make(voice.source))
+    clf.fitted_ = dataclasses.replace(clf.fitted_, ensemble=make(clf.fitted_.source))
     return clf
 
 
-def chorus(aligned):
-    from permea.transfer.experts import DensityVoice
-
-    member = DensityVoice(aligned.model.mixtures_[:1], aligned)
+def densities(aligned):
+    member = DensityExpert(aligned.model.mixtures_[:1], aligned)
     width = len(member.mixtures[0].directions)
-    return Chorus((member, member), (1.0, 2.0), (0.5, 0.5), (width, 2 * width))
+    return SourceEnsemble((member, member), (1.0, 2.0), (0.5, 0.5), (width, 2 * width))
+
+
+def one_classifier(aligned):
+    return SourceEnsemble((ClassifierExpert(aligned),), (1.0,), (1.0,), (4,))
 
 
 def moments(features, rows=X, **options):
@@ -183,8 +184,8 @@ ZOO = {
     ).fit(X, Y),
     "consensus": lambda: transfer("consensus"),
     "consensus, subspace": lambda: transfer("consensus", IMAGES),
-    "consensus, chorus": lambda: with_voice(chorus),
-    "consensus, classifier": lambda: with_voice(ClassifierVoice),
+    "consensus, densities": lambda: with_ensemble(densities),
+    "consensus, classifier": lambda: with_ensemble(one_classifier),
     "centers": lambda: transfer("centers", dimensions=(2, 3), model=MembershipAutoencoder()),
     "centers, subspace": lambda: transfer("centers", IMAGES),
     "source2target": lambda: transfer("source2target"),

@@ -13,7 +13,7 @@ from permea.transfer import Iteration
 
 @pytest.fixture
 def clf():
-    steps = [Iteration("first labels", 90, 0.8), Iteration("round 1, n = 10", 12, 0.9)]
+    steps = [Iteration("initial labels", 90, 0.8), Iteration("round 1, n = 10", 12, 0.9)]
     return SimpleNamespace(history_=steps, method="consensus")
 
 

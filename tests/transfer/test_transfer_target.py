@@ -19,8 +19,9 @@ from permea import (
     TransferClassifier,
 )
 from permea.storage import StorageError
-from permea.transfer.learner import Learner, TargetModel
+from permea.transfer import documents, self_training
 from permea.transfer.target import METHODS
+from permea.transfer.task import Task, class_distances
 
 METHOD = pytest.mark.parametrize("method", sorted(METHODS))
 
@@ -129,7 +130,7 @@ def test_nothing_unlabelled(world, method):
 
 @METHOD
 def test_nothing_labelled(world, method):
-    """With the same features the source can speak for all classes; with others nobody can."""
+    """With the same features the source knows all classes; with others nothing identifies them."""
     source, X, _y, few, T, t = world
     nothing = np.full_like(few, -1)
     clf = TransferClassifier(source, **small(method)).fit(X, nothing)
@@ -169,16 +170,16 @@ def test_truth_is_for_the_history_only(world, method):
     np.testing.assert_array_equal(honest, lying)
 
 
-def test_who_decided_is_a_voice_that_was_heard(world, learned):
+def test_who_decided_names_an_expert(world, learned):
     clf, method = learned, learned.method
     T = world[4]
-    voices = clf.fitted_.parts(T)
+    experts = clf.fitted_.parts(T)
     said = clf.who_decided(T)
-    assert set(said) <= set(voices)
+    assert set(said) <= set(experts)
     if method in ("centers", "source2target"):
         winners = clf.distances(T).argmin(axis=1)
         for row, name in enumerate(said):
-            each = {voice: part[row, winners[row]] for voice, part in voices.items()}
+            each = {expert: part[row, winners[row]] for expert, part in experts.items()}
             assert each[name] == min(each.values())
 
 
@@ -269,7 +270,7 @@ def test_labels_of_another_kind(world, y):
         TransferClassifier(source).fit(X[:2], y)
 
 
-# What scikit-learn's checks expect and a classifier that listens to a source cannot do.
+# What scikit-learn's checks expect and a classifier with a source cannot do.
 DIFFERENCES = {
     "check_classifiers_classes": "words as labels need a source whose classes are words",
     "check_classifiers_one_label": "the source knows other classes than the target's one",
@@ -295,18 +296,20 @@ def test_the_work_grows_in_proportion_to_the_unlabelled_rows(world, method, monk
     """Rows that are learned from or scored, for N and 2 N rows: twice as many, or the limit."""
     source, X, y, _, _, _ = world
     seen = []
-    real_fit, real_distances = Learner.fit, TargetModel.distances
+    real_fit = Task.fit_classifier
 
     def fit(self, Y, labels, **given):
         seen.append(len(Y))
         return real_fit(self, Y, labels, **given)
 
-    def distances(self, Y):
-        seen.append(len(Y))
-        return real_distances(self, Y)
+    def distances(classifier, Y, n_classes, *, winning=False):
+        if not winning:
+            seen.append(len(Y))
+        return class_distances(classifier, Y, n_classes, winning=winning)
 
-    monkeypatch.setattr(Learner, "fit", fit)
-    monkeypatch.setattr(TargetModel, "distances", distances)
+    monkeypatch.setattr(Task, "fit_classifier", fit)
+    for module in (documents, self_training):
+        monkeypatch.setattr(module, "class_distances", distances)
     totals = []
     for copies in (1, 2):
         random = np.random.default_rng(0)

@@ -138,7 +138,7 @@ def class_images(classifier: Any, X_target: Array) -> tuple[Array, Array]:
     source = classifier.source.classifier_
     known = np.searchsorted(classifier.classes_, source.classes_.astype(classifier.classes_.dtype))
     if classifier.method == "source2target":
-        target = classifier.fitted_.target.classifier
+        target = classifier.fitted_.target
     else:
         target = _target_models(rows, assigned)
     by_source, by_target = [], []

@@ -38,7 +38,7 @@ CLASSIFIERS = (*DISTANCE_CLASSIFIERS, "MomentClassifier", "SourceModel")
 MAPS = (
     "ScaledIdentity", "RandomFourier", "PublicNystrom", "OrientedGradients", "Chain", "SideBySide",
 )  # fmt: skip
-VOICES = ("DensityVoice", "ClassifierVoice", "Chorus")
+SOURCE_EXPERTS = ("DensityExpert", "ClassifierExpert")
 ROOTS = (
     *FAMILIES, *CLASSIFIERS, *MAPS, "MembershipMapping", "FuzzyModel", "BayesianMembershipMapping",
     "MomentRegressor", "TransferClassifier", "TableClassifier", "Interpreter",
@@ -478,16 +478,12 @@ _store(
     n_classes=size("C"),
 )  # fmt: skip
 
-_store(
-    "TargetModel", "transfer.learner", check.target_model,
-    classifier=One("ReconstructionClassifier", p="p"), n_classes=size("C"),
-)  # fmt: skip
-
 _store("Iteration", "transfer.task", step=TEXT, changed=Whole(), accuracy=maybe(SHARE))
 
 _HISTORY = Items(One("Iteration"), ("list",))
 _store(
-    "CentersModel", "transfer.learner", check.centers, target=One("TargetModel", p="t", C="C"),
+    "CentersModel", "transfer.documents", check.numbered_target, check.centers,
+    target=One("ReconstructionClassifier", p="t"),
     source=One("AlignedSource", s="s", t="t", C="C"),
     alignment=One("Alignment", n="n", s="s", t="t"),
     target_centres=floats("C", "n?", finite=False),
@@ -495,31 +491,33 @@ _store(
 )  # fmt: skip
 
 _store(
-    "MappingModel", "transfer.learner", check.mapping_model,
-    target=One("TargetModel", p="s", C="C"), source=One("AlignedSource", s="s", t="t", C="C"),
+    "MappingModel", "transfer.documents", check.numbered_target, check.mapping_model,
+    target=One("ReconstructionClassifier", p="s"), source=One("AlignedSource", s="s", t="t", C="C"),
     mapping=maybe(One("MembershipMapping", p="s", q="s")), history=_HISTORY,
 )  # fmt: skip
 
-_store("Memory", "transfer.consensus", codes=floats("m", "k"), posterior=floats("m", "C"))
-
-_VOICE_SOURCE = One("AlignedSource", s="s", t="t", K="K", C="C")
 _store(
-    "DensityVoice", "transfer.experts", source=_VOICE_SOURCE,
+    "NeighbourVote", "transfer.self_training", codes=floats("m", "k"), posterior=floats("m", "C")
+)
+
+_EXPERT_SOURCE = One("AlignedSource", s="s", t="t", K="K", C="C")
+_store(
+    "DensityExpert", "transfer.experts", source=_EXPERT_SOURCE,
     mixtures=Items(One("ClassMixtures", p="s", C="K", d="d"), ("tuple",), least=1),
 )  # fmt: skip
-_store("ClassifierVoice", "transfer.experts", source=_VOICE_SOURCE)
+_store("ClassifierExpert", "transfer.experts", source=_EXPERT_SOURCE)
 _store(
-    "Chorus", "transfer.experts", check.chorus,
-    members=Items(One("DensityVoice", t="t", K="K", C="C"), ("tuple",), least=1),
+    "SourceEnsemble", "transfer.experts", check.ensemble,
+    members=Items(One(*SOURCE_EXPERTS, t="t", K="K", C="C"), ("tuple",), least=1),
     temperatures=tuple_of(POSITIVE), weights=tuple_of(NOT_NEGATIVE), ends=tuple_of(Whole()),
 )  # fmt: skip
 
 _store(
-    "ConsensusModel", "transfer.consensus", check.consensus,
-    mean=floats("t"), directions=floats("d", "t"), target=One("TargetModel", p="d", C="C"),
-    target_temperature=POSITIVE, target_weight=NUMBER, memory=One("Memory", k="k", C="C"),
-    mixing=SHARE, voice=maybe(One(*VOICES, t="t", C="C", K="K")), source_temperature=POSITIVE,
-    source=_VOICE_SOURCE, heard_as=TEXT, history=_HISTORY,
+    "SelfTrainedModel", "transfer.self_training", check.numbered_target, check.self_trained,
+    mean=floats("t"), directions=floats("d", "t"), target=One("ReconstructionClassifier", p="d"),
+    target_temperature=POSITIVE, target_exponent=NUMBER, vote=One("NeighbourVote", k="k", C="C"),
+    mixing=SHARE, ensemble=maybe(One("SourceEnsemble", t="t", C="C", K="K")),
+    source_temperature=POSITIVE, source=_EXPERT_SOURCE, leading_expert=TEXT, history=_HISTORY,
 )  # fmt: skip
 
 _estimator(
@@ -531,7 +529,7 @@ _estimator(
     unlabelled=Either(NONE, ANY_LABEL), n_jobs=JOBS, random_state=SEED,
     fitted={
         **_CLASSES, "alignment_": One("Alignment", s="s", t="p"),
-        "fitted_": One("CentersModel", "MappingModel", "ConsensusModel", t="p", C="C"),
+        "fitted_": One("CentersModel", "MappingModel", "SelfTrainedModel", t="p", C="C"),
         "history_": _HISTORY, "labels_": ROW_OF_LABELS,
     },
 )  # fmt: skip

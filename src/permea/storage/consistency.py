@@ -149,9 +149,9 @@ def aligned_source(draft: Draft) -> None:
         bind(draft.sizes, "t", draft.sizes["s"])
 
 
-def target_model(draft: Draft) -> None:
-    """The classes of its classifier are class numbers."""
-    labels = draft["classifier"]["classes_"]
+def numbered_target(draft: Draft) -> None:
+    """The classes of the target classifier are class numbers."""
+    labels = draft["target"]["classes_"]
     _require(labels.dtype.kind in "iu", "classes that are not numbered")
     _require(int(labels[0]) >= 0 and int(labels[-1]) < draft.sizes["C"], "numbers out of range")
 
@@ -170,18 +170,18 @@ mapping_model = holds(
     "a mapping to one number",
     lambda draft: draft["mapping"] is None or not draft["mapping"]["_one_output"],
 )
-consensus = holds(
+self_trained = holds(
     "more coordinates than directions", lambda draft: draft.sizes["k"] <= draft.sizes["d"]
 )
 interpreter = holds("a model of one number", lambda draft: not draft["model_"]["_one_output"])
 
 
-def chorus(draft: Draft) -> None:
+def ensemble(draft: Draft) -> None:
     """Columns of the codes, one part for each member."""
     members = draft["members"]
     for name in ("temperatures", "weights", "ends"):
         _require(len(draft[name]) == len(members), f"{name} of other members")
-    ends = np.cumsum([member.sizes["d"] for member in members])
+    ends = np.cumsum([member.sizes.get("d", member.sizes["s"]) for member in members])
     _require(list(draft["ends"]) == ends.tolist(), "columns of other members")
 
 

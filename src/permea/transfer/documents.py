@@ -28,7 +28,7 @@ def initial_dimension(labels: Indices) -> int:
 
 
 def initial_labels(task: Task, rows: Array) -> Indices:
-    """Labels of all rows by the initial classifier; the source speaks for classes it lacks.
+    """Labels of all rows by the initial classifier, and by the source for classes it lacks.
 
     000 §5, item 5: n = min(20, min_c N_c − 1), M/N = 1, one layer. ``rows`` are the target rows in
     the space of the classifier. A class without labelled rows is known through the source only;
@@ -69,7 +69,7 @@ class CentersModel(TransferModel):
     history: list[Iteration] = field(default_factory=list)
 
     def parts(self, Y: Array) -> dict[str, Array]:
-        """Distances of each row to each class, as either side sees it."""
+        """Distances of each row to each class, by target and by source."""
         return {
             "target": class_distances(self.target, Y, self.source.n_classes),
             "source": self.through_centres(Y),
@@ -84,7 +84,7 @@ class CentersModel(TransferModel):
     def through_centres(self, Y: Array, cutoff: Array | None = None) -> Array:
         """Distance of f_c(y) (120) to its image in class c of the source.
 
-        Distances not below ``cutoff`` are of no interest and may be infinite.
+        Distances not below ``cutoff`` may be returned as infinite.
         """
         codes = self.alignment.to_latent(Y)
         answer = np.full((len(Y), self.source.n_classes), np.inf, dtype=Y.dtype)
@@ -121,7 +121,7 @@ def class_centres(codes: Array, labels: Indices, n_classes: int) -> Array:
 
 
 def fit_centers(task: Task, *, dimensions: tuple[int, ...] | None, n_layers: int) -> CentersModel:
-    """000 Algorithm 7: label the unlabelled rows by both sides, in iterations of growing detail.
+    """000 Algorithm 7: label the unlabelled rows by both sides, with growing dimension.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class MappingModel(TransferModel):
 
     target: ReconstructionClassifier
     source: AlignedSource
-    mapping: MembershipMapping | None  #: source2target; None when no row could teach it
+    mapping: MembershipMapping | None  #: source2target; None without rows to learn it from
     history: list[Iteration] = field(default_factory=list)
 
     def parts(self, Y: Array) -> dict[str, Array]:
@@ -215,7 +215,7 @@ def fit_source2target(
 def label_by_target(
     task: Task, dimensions: tuple[int, ...] | None, n_layers: int
 ) -> tuple[ReconstructionClassifier, Indices, list[Iteration]]:
-    """Let the target classifier label the rows it then learns from, in iterations (1.82)-(1.83).
+    """Iterate: the target classifier labels the rows that it then learns from (1.82)-(1.83).
 
     With the same features on both sides nothing here depends on the source.
     """
@@ -242,7 +242,7 @@ def label_by_target(
 def mapped(
     task: Task, target: ReconstructionClassifier, labels: Indices, history: list[Iteration]
 ) -> MappingModel:
-    """The three voices of (1.87): the target's classifier, the source, and the mapping (1.85)."""
+    """The three experts of (1.87): the target's classifier, the source, and the mapping (1.85)."""
     Z = task.source.alignment.to_source(task.rows)
     return MappingModel(target, task.source, learn_mapping(task.source, Z, labels), history)
 

@@ -112,7 +112,7 @@ def stack(posteriors: list[Array], labels: Indices) -> Array:
     >>> import numpy as np
     >>> good, bad = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.5, 0.5], [0.5, 0.5]])
     >>> stack([good, bad], np.array([0, 1])).round(2)
-    array([0.61, 0.39])
+    array([0.62, 0.38])
     """
     likelihood = np.stack([one[np.arange(len(labels)), labels] for one in posteriors])
     weights = np.full(len(posteriors), 1 / len(posteriors))

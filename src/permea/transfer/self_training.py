@@ -275,8 +275,8 @@ class _SelfTraining:
         knows_all = len(task.source.columns) == task.n_classes  # others would lose to the known
         self.loss = float(losses.mean())
         sure = (losses.sum() + 3) / len(losses) < SETTINGS.sure_loss
-        usable = self.loss < SETTINGS.usable_loss and self.beats_propagation(losses)
-        self.usable = knows_all and (sure or usable)
+        usable = knows_all and self.loss < SETTINGS.usable_loss and self.beats_propagation(losses)
+        self.usable = usable or (knows_all and sure)
 
     def run(self, sequence: tuple[int, ...], n_layers: int) -> SelfTrainedModel:
         task = self.task

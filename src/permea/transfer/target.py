@@ -1,4 +1,4 @@
-"""The receiver's classifier: few labels of its own, a source artefact, and a method."""
+"""The target's classifier: few labels of its own, a source artefact, and a method."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -47,16 +47,16 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learn a target with few labels with the help of a private source artefact.
 
     The target may have other features than the source. Rows without label take part in the
-    learning. The source's rows are never needed: everything about the source comes out of the
-    artefact and is covered by its certificate.
+    learning. The source's rows are never needed: everything about the source is in the
+    artefact and covered by its certificate.
 
     Parameters
     ----------
     source : SourceModel
-        Fitted artefact, as its owner handed it over.
+        Fitted artefact of the owner of the source.
     method : {"consensus", "centers", "source2target"}, default="consensus"
-        "consensus": the library's own, see `permea.transfer.consensus`; a label is adopted when
-        source, held-out models and neighbours agree. "centers": 000 Algorithm 7, class centres
+        "consensus": the library's own, see `permea.transfer.self_training`; self-training with
+        experts of source and target. "centers": 000 Algorithm 7, class centres
         align source and target. "source2target": 001 eq. (1.82)-(1.87), a mapping learned from
         source to target.
     alignment : {"auto", "identity", "subspace"}, default="auto"
@@ -83,16 +83,16 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : ndarray of shape (C,)
-        Classes that the source or the target's labels know.
+        Classes of the source and of the target's labels.
     labels_ : ndarray of shape (N,)
         Label of each training row in the end; the given ones where there were any.
     history_ : list of Iteration
-        What each pass over the unlabelled rows was, how many labels it changed, and how right they
-        are when ``truth`` was given.
+        Passes over the unlabelled rows: how many labels each changed and, if ``truth`` was given,
+        their accuracy.
     alignment_ : permea.transfer.alignment.Alignment
         How target rows reach the space of the source.
     certificate_ : permea.privacy.Certificate or None
-        The source's. Nothing is promised about the target's rows.
+        That of the source. There is no guarantee for the target's rows.
     holds_private_rows_ : bool
         True: the target's own rows are in here.
     n_features_in_ : int
@@ -265,12 +265,12 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def distances(self, X: ArrayLike) -> Array:
-        """Distance of each row to each class, all voices combined, shape (m, C).
+        """Distance of each row to each class, all experts combined, shape (m, C).
 
-        For "consensus" these are costs, −log belief, not lengths.
+        For "consensus" these are costs, −log posterior, not lengths.
         """
         rows = self._checked(X)
-        return np.concatenate([self.fitted_.combined(parts) for parts in self._voices(rows)])
+        return np.concatenate([self.fitted_.combined(parts) for parts in self._parts(rows)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Class of each target row.
@@ -289,7 +289,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[winners])
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Beliefs in the classes; for the documents' methods matching scores (004 Def. 8).
+        """Posterior of the classes; for the documents' methods matching scores (004 Def. 8).
 
         Not calibrated; the most probable class is the predicted one.
         """
@@ -297,7 +297,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.fitted_.probabilities(distances))
 
     def predict_source(self, X: ArrayLike) -> NDArray[Any]:
-        """Class of each target row as the source's classifier alone sees it.
+        """Class of each target row by the source's classifier alone.
 
         The row goes through the alignment (001 eq. 1.79) and no further.
         """
@@ -306,7 +306,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.source.classifier_.predict(Z))
 
     def who_decided(self, X: ArrayLike) -> NDArray[Any]:
-        """Say for each row whose voice decided.
+        """Name the expert that decided each row.
 
         Returns
         -------
@@ -314,7 +314,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "target", "source", or "mapping" for the source through the mapping (001 eq. 1.87).
         """
         deciders = []
-        for parts in self._voices(self._checked(X)):
+        for parts in self._parts(self._checked(X)):
             winners = self.fitted_.combined(parts).argmin(axis=1)
             deciders.append(self.fitted_.deciders(parts, winners))
         return np.concatenate(deciders)
@@ -324,8 +324,8 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = [self.fitted_.nearest(rows[part]) for part in batches(len(rows), _BATCH)]
         return np.concatenate(found)
 
-    def _voices(self, rows: Array) -> list[dict[str, Array]]:
-        """Answers of all voices, batch by batch."""
+    def _parts(self, rows: Array) -> list[dict[str, Array]]:
+        """Distances by all experts, batch by batch."""
         return [self.fitted_.parts(rows[part]) for part in batches(len(rows), _BATCH)]
 
     def _checked(self, X: ArrayLike) -> Array:
@@ -334,7 +334,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _numbered_truth(truth: ArrayLike, classes: NDArray[Any]) -> Indices:
-    """Class numbers of true labels; −1 for a class that nobody knows."""
+    """Class numbers of true labels; −1 for an unknown class."""
     values = np.asarray(truth)
     values = values.astype(classes.dtype) if classes.dtype.kind in "UO" else values
     places = np.searchsorted(classes, values).clip(0, len(classes) - 1)

@@ -152,6 +152,8 @@ class TransferModel:
     (array([[1. , 0.5]]), array(['source'], dtype='<U6'))
     """
 
+    history: list[Iteration]  #: passes over the unlabelled rows
+
     def parts(self, Y: Array) -> dict[str, Array]:
         """Distances of each row to each class, one matrix for each expert."""
         raise NotImplementedError
