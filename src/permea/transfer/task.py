@@ -12,7 +12,7 @@ from permea._arrays import Array, Indices, Mask
 from permea.compose import ReconstructionClassifier
 from permea.compose.classifier import matching_scores
 from permea.models import KernelAffineHullMachine
-from permea.models.encoding import ShrunkWarning
+from permea.models.base import ShrunkWarning
 from permea.transfer.alignment import Alignment
 from permea.transfer.source import SourceModel
 
