@@ -12,7 +12,7 @@ of the labelled target rows, none of which an expert of the source was trained o
 Self-training alternates between the labels that are most probable under this posterior and target
 experts that are fitted to these labels; rows are scored by experts that were fitted without them.
 How far the source is trusted in the rounds is decided by its likelihood on the labelled rows, with
-the constants of `Settings`, each of which ``benchmarks/transfer_stacking.py`` removes in turn.
+the constants of `Settings`.
 """
 
 from dataclasses import dataclass, field
