@@ -67,7 +67,7 @@ FAMILIES = [
 
 
 def wide_rows(seed, dtype):
-    """Rows of so many features that a first look uses a part of them; two never vary."""
+    """Rows of so many features that the lower bound uses a part of them; two never vary."""
     random = np.random.default_rng(seed)
     Y = (random.normal(size=(220, 260)) * np.geomspace(1, 0.01, 260)).astype(dtype)
     Y[:, [0, 7]] = 0.5
@@ -88,7 +88,7 @@ def test_the_distance_is_that_to_the_nearest_image(model, seed, dtype):
 @CLAIM
 @given(st.integers(0, 10_000), st.sampled_from([np.float32, np.float64]))
 def test_a_cutoff_changes_nothing_below_it(model, seed, dtype):
-    """Also with so many features that the first look uses a part of them only."""
+    """Also with so many features that the lower bound uses a part of them only."""
     random = np.random.default_rng(seed)
     Y, queries = wide_rows(seed, dtype)
     deep = ConditionallyDeep(model, n_layers=3).fit(Y)

@@ -30,8 +30,8 @@ def distance_below(model: Any, Y: Array, cutoff: Array) -> Array:
 def nearest_first(models: Sequence[Any], order: Array, Y: Array, cutoff: Array) -> Array:
     """Distance of each row to each of several models, exact for the smallest of its row.
 
-    Each row is shown first to the model that ``order`` names for it. The distance found there is
-    the cutoff for the others, which then mostly need a first look only.
+    Each row is compared first with the model that ``order`` names for it. The distance found there
+    is the cutoff for the others, most of which a lower bound then rules out.
 
     Parameters
     ----------

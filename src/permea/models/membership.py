@@ -38,7 +38,7 @@ from permea.models.inducing import (
 from permea.models.linear_algebra import RidgePath, jittered_cholesky
 
 _SMALLEST_BANDWIDTH, _LARGEST_BANDWIDTH = 2.0**-8, 2.0**8
-_PATIENCE = 2  # bandwidths in a row that may fail to improve
+_MOST_FAILURES = 2  # bandwidths in a row that may fail to improve
 _CHUNK_ENTRIES = 4_000_000  # kernel values held at once: bounds the memory of every query
 
 
@@ -509,7 +509,7 @@ def _learn_best_bandwidth(X: Array, Y: Array, **parameters: Any) -> Mapping:
 
     for factor in (0.25, 4.0):
         bandwidth, failures = factor, 0
-        while failures < _PATIENCE and _SMALLEST_BANDWIDTH <= bandwidth <= _LARGEST_BANDWIDTH:
+        while failures < _MOST_FAILURES and _SMALLEST_BANDWIDTH <= bandwidth <= _LARGEST_BANDWIDTH:
             failures = 0 if improves(bandwidth) else failures + 1
             bandwidth *= factor
         if best() != 1.0:
