@@ -64,9 +64,9 @@ def tune(epsilon):
 
 def surrogate(Phi, y, epsilon, strengths, seed, *, radius=0.25, split=None, target=60_000):
     """One split of public data with noise as on ``target`` rows; in floats, nothing is private."""
-    from permea.models.moments import Moments, ridge
+    from permea.models.linear import ridge
     from permea.privacy import Privacy
-    from permea.privacy.moments import Split, plan_moments
+    from permea.privacy.moments import Moments, Split, plan_moments
 
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(Phi))

@@ -12,7 +12,8 @@ from permea.audit import empirical_epsilon
 from permea.audit.bounds import multi_run_epsilon
 from permea.fabricate.records import fabricate_records
 from permea.models.features import Chain, RandomFourier, ScaledIdentity
-from permea.models.moments import MomentClassifier, MomentRegressor, ridge
+from permea.models.linear import ridge
+from permea.models.moments import MomentClassifier, MomentRegressor
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy
 
 

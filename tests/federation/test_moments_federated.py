@@ -35,7 +35,7 @@ from permea.federation.moments import (
     open_moments,
 )
 from permea.models.features import RandomFourier
-from permea.models.moments import ridge
+from permea.models.linear import ridge
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.moments import (
     ChargedMoments,

@@ -14,7 +14,8 @@ from permea.models.features import (
     ScaledIdentity,
     SideBySide,
 )
-from permea.models.moments import Moments, bayesian, class_gaussians, ridge
+from permea.models.linear import bayesian, class_gaussians, ridge
+from permea.privacy.moments import Moments
 
 MAPS = [
     ScaledIdentity(domain=(0, 1)),

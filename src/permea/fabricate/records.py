@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.models.moments import MomentClassifier, class_gaussians
+from permea.models.linear import class_gaussians
+from permea.models.moments import MomentClassifier
 from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.moments import Neighbours
 
@@ -39,7 +40,7 @@ def fabricate_records(
     The rows are encoded by their domain alone (:class:`permea.models.features.ScaledIdentity`);
     class sizes, class means and the covariance within classes follow from the released counts,
     cross moments and second moments, the covariance shrunk by the known norm of its noise
-    (:func:`permea.models.moments.class_gaussians`). Gaussian rows are drawn, decoded and clipped to
+    (:func:`permea.models.linear.class_gaussians`). Gaussian rows are drawn, decoded and clipped to
     the domain. They may train any model or leave the house; the promise is that of the release.
 
     Parameters

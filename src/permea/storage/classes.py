@@ -410,7 +410,7 @@ _store(
 )  # fmt: skip
 
 _store(
-    "LinearModel", "models.moments", weights=floats("D", "C"), intercept=floats("C"),
+    "LinearModel", "models.linear", weights=floats("D", "C"), intercept=floats("C"),
     error=floats("C"), regularization=floats("*"), vectors=maybe(floats("D", "D")),
     variances=maybe(floats("D", "C")), centre=maybe(floats("D")),
 )  # fmt: skip

@@ -1,0 +1,207 @@
+r"""Learning that sees sums only: ridge and Bayesian regression from (noised) moments.
+
+The training rows enter a membership mapping through two matrices, :math:`K_{xa}^TK_{xa}` and
+:math:`K_{xa}^TY` (001 eq. 1.49, 003 eq. 74-77). Here are the second moments :math:`S = Z^TZ` and
+cross moments :math:`C = Z^TY` of features Z, perhaps with noise of a known law on them, and what
+can be learned from them. Nothing in this module has rows to look at.
+
+With symmetric noise of standard deviation σ on the diagonal and σ/√2 off it, S is moved by a
+matrix of spectral norm about :math:`\sigma\sqrt{2D}`: smaller eigenvalues of S are noise, negative
+ones certainly, and the ridge is a fixed share of that norm plus 1/β (001 eq. 1.58).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import eigh
+
+from permea._arrays import Array
+from permea.privacy.moments import Moments
+
+RIDGE_STRENGTH = 0.2
+"""Ridge per spectral norm of the noise; found on public data (``docs/methods/moments.md``)."""
+
+_MAX_STEPS = 200
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """``y = intercept + weightsᵀ z``, with the covariance of the weights when it is known.
+
+    ``variances`` (D, C) are those of the weights in the basis ``vectors`` (D, D); ``error`` (C,)
+    is the variance of the disturbance.
+    """
+
+    weights: Array
+    intercept: Array
+    error: Array
+    regularization: Array
+    vectors: Array | None = None
+    variances: Array | None = None
+    centre: Array | None = None
+
+    def predict(self, Z: Array) -> Array:
+        """Outputs for rows of features."""
+        return np.asarray(Z @ self.weights.astype(Z.dtype) + self.intercept.astype(Z.dtype))
+
+    def variance(self, Z: Array) -> Array:
+        """Predictive variance of every output: disturbance, sampling and privacy noise."""
+        if self.vectors is None or self.variances is None or self.centre is None:
+            raise ValueError("Only a Bayesian model knows how uncertain it is.")
+        rotated = np.square((Z - self.centre) @ self.vectors)
+        return np.asarray(self.error + rotated @ self.variances)
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """Centred moments in the eigenbasis of S, negative eigenvalues removed."""
+
+    values: Array
+    vectors: Array
+    rotated: Array
+    moments: Moments
+
+    @classmethod
+    def of(cls, moments: Moments) -> "_Spectrum":
+        about_mean = moments.centred()
+        values, vectors = eigh(about_mean.second, driver="evd", check_finite=False)
+        return cls(np.maximum(values, 0.0), vectors, vectors.T @ about_mean.cross, about_mean)
+
+    def squared_error(self, coefficients: Array) -> Array:
+        """Mean of (y - ŷ)² of every output, 001 eq. (1.58), from moments.
+
+        Never below its own standard deviation under the noise: what is not known is not small.
+        """
+        left = (
+            self.moments.squares
+            - 2.0 * np.sum(coefficients * self.rotated, axis=0)
+            + np.sum(self.values[:, None] * np.square(coefficients), axis=0)
+        )
+        length = np.sum(np.square(coefficients), axis=0)
+        noise = (
+            self.moments.squares_noise**2
+            + 4.0 * self.moments.cross_noise**2 * length
+            + np.square(self.moments.second_noise * length)
+        )
+        floor = 1e-6 * self.moments.squares + np.sqrt(noise) + np.finfo(np.float64).tiny
+        return np.asarray(np.maximum(left, floor) / max(self.moments.size, 1.0))
+
+    def model(self, coefficients: Array, error: Array, regularization: Array) -> LinearModel:
+        size = max(self.moments.size, 1.0)
+        weights = self.vectors @ coefficients
+        mean = self.moments.total / size
+        intercept = self.moments.outputs / size - mean @ weights
+        return LinearModel(np.asarray(weights), intercept, error, regularization, centre=mean)
+
+
+def ridge(moments: Moments, *, strength: float = RIDGE_STRENGTH, tol: float = 1e-6) -> LinearModel:
+    r"""Ridge regression from moments: :math:`(S_+ + \lambda I)^{-1} C`.
+
+    :math:`\lambda = c\,\sigma\sqrt{2D} + 1/\beta`: a share c of the spectral norm of the noise on
+    S, and the membership mapping's own rule, where 1/β is the mean squared error (001 eq. 1.49 and
+    1.58, σ² = 1), evaluated on the noised moments in turn with the weights.
+
+    Parameters
+    ----------
+    moments : Moments
+        About any origin; they are centred here.
+    strength : float
+        The share c.
+    tol : float
+        The iteration over β ends when it changes by less than this share of itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(500, 3)); Y = Z @ [[1.0], [0.0], [2.0]] + 5
+    >>> model = ridge(Moments.of(Z, Y))
+    >>> [float(w) for w in model.weights.ravel().round(2) + 0.0], float(model.intercept[0].round(2))
+    ([1.0, 0.0, 2.0], 5.0)
+    """
+    spectrum = _Spectrum.of(moments)
+    floor = spectrum.values.size * np.finfo(np.float64).eps * max(spectrum.values.max(), 1e-300)
+    base = max(strength * moments.noise_norm, float(floor))
+    error: Array = np.ones(moments.cross.shape[1])
+    for _ in range(_MAX_STEPS):
+        regularization = base + float(error.mean())
+        coefficients = spectrum.rotated / (spectrum.values + regularization)[:, None]
+        previous, error = error, spectrum.squared_error(coefficients)
+        if np.all(np.abs(error - previous) <= tol * previous):
+            break
+    return spectrum.model(coefficients, error, np.full(error.shape, regularization))
+
+
+def bayesian(moments: Moments, *, tol: float = 1e-6) -> LinearModel:
+    r"""Bayesian regression from noised moments, with an uncertainty that includes the noise.
+
+    The released moments of one output satisfy
+    :math:`\tilde c = \tilde S b + Z^Te + f - Eb` with disturbance e (variance s²), noise f on the
+    cross moments and E on the second ones. Given b, the last three have the covariance
+
+    .. math:: s^2 S + (\sigma_C^2 + \tfrac12\sigma_S^2 |b|^2) I
+              + \tfrac12\sigma_S^2\, b b^T ,
+
+    whose last term, of rank one, is bounded by the one before it. With a prior
+    :math:`b \sim N(0, t^2 I)` every direction of the eigenbasis of the released S has a Gaussian
+    posterior; s², |b|² and t² follow from the released moments in turn (empirical Bayes). Without
+    noise this is 003 eq. (74)-(77) with a zero prior mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(400, 2)); Y = Z @ [[1.0], [-1.0]] + 0.1 * rng.normal(size=(400, 1))
+    >>> model = bayesian(Moments.of(Z, Y))
+    >>> bool(0.09 < np.sqrt(model.variance(Z[:1])).item() < 0.11)
+    True
+    """
+    spectrum = _Spectrum.of(moments)
+    w, c = spectrum.values[:, None], spectrum.rotated
+    size = max(moments.size, 1.0)
+    error: Array = spectrum.moments.squares / size + np.finfo(np.float64).tiny
+    rounding = np.finfo(np.float64).eps * w.max() + np.finfo(np.float64).tiny
+    spread: Array = np.ones_like(error)  # t²
+    length = np.zeros_like(error)  # |b|²
+    for _ in range(_MAX_STEPS):
+        noise = (w + rounding) * error
+        noise = noise + moments.cross_noise**2 + moments.second_noise**2 * length
+        precision = np.square(w) / noise + 1.0 / spread
+        coefficients, variances = w * c / noise / precision, 1.0 / precision
+        length = np.sum(np.square(coefficients), axis=0)
+        previous, spread = spread, np.mean(np.square(coefficients) + variances, axis=0)
+        spread = np.maximum(spread, np.finfo(np.float64).tiny)
+        error = spectrum.squared_error(coefficients)
+        if np.all(np.abs(spread - previous) <= tol * previous):
+            break
+    model = spectrum.model(coefficients, error, error / spread)
+    return replace(model, vectors=spectrum.vectors, variances=variances)
+
+
+def class_gaussians(moments: Moments, *, shrinkage: float = 1.0) -> tuple[Array, Array]:
+    """Class means and a common covariance from moments with class indicators as outputs.
+
+    The covariance within classes is S/N minus the spread of the class means; its eigenvalues are
+    lowered by ``shrinkage`` times the spectral norm of the noise and cut at zero, so that noise is
+    not taken for variation.
+
+    Returns
+    -------
+    means : ndarray of shape (C, D)
+    factor : ndarray of shape (D, D)
+        Any F with F Fᵀ the covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [10.0], [12.0]]); Y = np.eye(2)[[0, 0, 1, 1]]
+    >>> means, factor = class_gaussians(Moments.of(Z, Y))
+    >>> means.ravel().tolist(), abs(factor.item())
+    ([1.0, 11.0], 1.0)
+    """
+    counts, size = np.maximum(moments.outputs, 1.0), max(moments.size, 1.0)
+    means = (moments.cross / counts).T
+    within = (moments.second - (means.T * counts) @ means) / size
+    values, vectors = eigh((within + within.T) / 2, driver="evd", check_finite=False)
+    kept = np.maximum(values - shrinkage * moments.noise_norm / size, 0.0)
+    return np.asarray(means), np.asarray(vectors * np.sqrt(kept))
