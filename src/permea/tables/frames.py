@@ -1,0 +1,56 @@
+"""Columns of pandas, polars and pyarrow tables, dictionaries and arrays, as NumPy arrays."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from permea.tables.columns import Values
+
+
+def column_names(frame: Any, order: Sequence[str]) -> list[str]:
+    """Names of the columns of a table; an array without names has the columns of ``order``."""
+    if isinstance(frame, np.ndarray):
+        if frame.ndim == 2 and frame.shape[1] == len(order):
+            return list(order)
+        raise ValueError(
+            f"An array without column names must have the {len(order)} feature columns of the "
+            "schema, in its order. Better give a table with names."
+        )
+    if isinstance(frame, Mapping):
+        return [str(name) for name in frame]
+    for attribute in ("column_names", "columns"):  # pyarrow has both, and the first are names
+        names = getattr(frame, attribute, None)
+        if names is not None:
+            return [str(name) for name in names]
+    raise ValueError(
+        "A table is needed: a pandas, polars or pyarrow table, or a dictionary of columns."
+    )
+
+
+def column_values(frame: Any, name: str, order: Sequence[str]) -> Values:
+    """The values of one column, one per row."""
+    if isinstance(frame, np.ndarray):
+        return np.asarray(frame[:, list(order).index(name)])
+    if hasattr(frame, "iloc"):  # pandas: names may be numbers
+        column: Any = frame.iloc[:, column_names(frame, order).index(name)]
+    else:
+        column = frame[name]
+    if hasattr(column, "to_numpy"):
+        values = np.asarray(column.to_numpy())
+    elif isinstance(column, np.ndarray):
+        values = column
+    else:
+        values = _as_array(list(column))
+    if values.ndim != 1:
+        raise ValueError(f"The column {name!r} does not have one value per row.")
+    return values
+
+
+def _as_array(values: list[Any]) -> Values:
+    """A list as an array; mixed types stay what they are, where NumPy would make text of them."""
+    if values and all(type(value) is float for value in values):
+        return np.array(values)
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out

@@ -1,0 +1,377 @@
+"""What everybody knows about a table before seeing a row."""
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from permea._arrays import Array
+from permea._files import write_atomically
+from permea._text import safe_text
+from permea.tables.columns import MISSING, Choice, Column, Number, Values, as_text, is_missing
+from permea.tables.encoding import MOST_FEATURES, TableEncoder
+from permea.tables.frames import column_names, column_values
+
+LONG_LIST = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Schema:
+    """Declared columns of a table, and what each of them is for.
+
+    Everything in it is public: it comes from a data dictionary, a form or a textbook, and is never
+    read off the rows. `permea.tables.draft` writes a file to fill in.
+
+    Parameters
+    ----------
+    columns : mapping of str to Number, Category, YesNo or Date
+        The declared columns. Those without a role below are features, in this order.
+    label : str or None, default=None
+        The column of class labels, a Category or YesNo.
+    target : str or None, default=None
+        The column that a regression predicts, a Number.
+    person : str or None, default=None
+        The column that says whose row it is; it needs no declaration among the columns.
+    ignored : sequence of str, default=()
+        Columns that are not used; ``*`` stands for any letters. Every other column of a table must
+        be declared.
+    pairs : sequence of (str, str), default=()
+        Pairs of features whose products are features too.
+    missing_values : sequence of str
+        Texts that stand for a missing value, in any case, unless they are a declared category.
+
+    Examples
+    --------
+    >>> from permea.tables import Category, Number, Schema, YesNo
+    >>> schema = Schema(
+    ...     {"age": Number(0, 110, whole=True), "sex": Category(["f", "m"]), "died": YesNo()},
+    ...     label="died", person="patient",
+    ... )
+    >>> schema.features, schema.classes
+    (('age', 'sex'), ('no', 'yes'))
+    >>> table = {"patient": [7, 7], "age": ["63", " 64"], "sex": ["f", "f"], "died": [0, 1]}
+    >>> schema.labels(table).tolist(), schema.people(table).tolist()
+    (['no', 'yes'], ['7', '7'])
+    >>> schema.encode(table).shape
+    (2, 10)
+    """
+
+    columns: Mapping[str, Column]
+    label: str | None = field(default=None, kw_only=True)
+    target: str | None = field(default=None, kw_only=True)
+    person: str | None = field(default=None, kw_only=True)
+    ignored: tuple[str, ...] = field(default=(), kw_only=True)
+    pairs: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    missing_values: tuple[str, ...] = field(default=MISSING, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", dict(self.columns))
+        for name in ("ignored", "missing_values"):
+            object.__setattr__(self, name, _texts(getattr(self, name), name))
+        pairs = tuple(tuple(pair) for pair in self.pairs)
+        object.__setattr__(self, "pairs", pairs)
+        problems = list(self._role_problems())
+        if problems:
+            raise ValueError("This schema cannot be used: " + "; ".join(problems) + ".")
+
+    def _role_problems(self) -> Iterable[str]:
+        for name, column in self.columns.items():
+            if not isinstance(name, str) or not isinstance(column, Column):
+                yield "columns must be names with a Number, Category, YesNo or Date each"
+                return
+        for role, kinds, needed in (
+            ("label", Choice, "a category or yes/no"),
+            ("target", Number, "a number"),
+        ):
+            name = getattr(self, role)
+            if name is None:
+                continue
+            if not isinstance(self.columns.get(name), kinds):
+                yield f"the {role} {name!r} must be declared as {needed}"
+            elif self.columns[name].missing:
+                yield f"the {role} {name!r} must not be declared missing: nothing is learned there"
+        roles = [role for role in (self.label, self.target, self.person) if role is not None]
+        if len(set(roles)) < len(roles):
+            yield "label, target and person must be different columns"
+        for role in roles:
+            if self.is_ignored(role):
+                yield f"{role!r} has a role and is ignored as well"
+        for pair in self.pairs:
+            if len(set(pair)) != 2 or not set(pair) <= set(self.features):
+                yield "pairs must be lists of two different feature columns"
+        if len(set(self.pairs)) < len(self.pairs):
+            yield "a pair is there twice"
+        if not self.features:
+            yield "there is no feature: declare a column without a role"
+
+    def __repr__(self) -> str:
+        roles = {role: getattr(self, role) for role in ("label", "target", "person")}
+        said = "".join(f", {role}={name!r}" for role, name in roles.items() if name is not None)
+        return f"Schema({len(self.features)} features{said})"
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.columns), self.label, self.target, self.person))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that are learned from."""
+        roles = (self.label, self.target, self.person)
+        return tuple(n for n in self.columns if n not in roles and not self.is_ignored(n))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns that are used: features, label, target and person."""
+        roles = (self.label, self.target, self.person)
+        return (*self.features, *(name for name in roles if name is not None))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Declared values of the label column."""
+        column = self._role("label")
+        assert isinstance(column, Choice)
+        return column.names
+
+    @property
+    def target_domain(self) -> tuple[float, float]:
+        """Declared range of the target column."""
+        column = self._role("target")
+        assert isinstance(column, Number)
+        return float(column.low), float(column.high)
+
+    @property
+    def domain(self) -> dict[str, tuple[float, float]]:
+        """Declared range of every feature that is a number."""
+        numbers = {name: self.columns[name] for name in self.features}
+        return {
+            name: (float(column.low), float(column.high))
+            for name, column in numbers.items()
+            if isinstance(column, Number)
+        }
+
+    def is_ignored(self, name: str) -> bool:
+        """Whether a column is declared as ignored."""
+        return any(fnmatchcase(name, pattern) for pattern in self.ignored)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a schema: TOML, a Frictionless Table Schema (JSON), or a REDCap dictionary (CSV).
+
+        Raises
+        ------
+        ValueError
+            When fields are not filled in, or wrong; all of them are listed.
+        """
+        from permea.tables.formats import read_schema
+
+        return read_schema(cls, Path(path))
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Read a schema from TOML text."""
+        from permea.tables.formats import parse_toml
+
+        return parse_toml(cls, text)
+
+    def to_toml(self) -> str:
+        """The schema as TOML text, which `from_toml` reads."""
+        from permea.tables.formats import to_toml
+
+        return to_toml(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the schema as TOML."""
+        return write_atomically(path, self.to_toml().encode())
+
+    def encoder(self, bins: int | None = None) -> TableEncoder:
+        """A fitted `TableEncoder`."""
+        return TableEncoder(self, bins=bins).fit()
+
+    def encode(self, frame: Any) -> Array:
+        """Features of a table, with the default number of bins."""
+        return self.encoder().transform(frame)
+
+    def decode(self, array: Any) -> Any:
+        """A table of the values that features stand for, with the default number of bins."""
+        return self.encoder().inverse_transform(array)
+
+    def check_columns(self, frame: Any, *, roles: bool = True) -> None:
+        """Raise an error about missing, unknown and repeated columns. No value is read.
+
+        Parameters
+        ----------
+        frame : table
+            A pandas, polars or pyarrow table, or a dictionary of columns.
+        roles : bool, default=True
+            Whether label, target and person must be there too.
+        """
+        found = column_names(frame, self.features)
+        needed = self.names if roles else self.features
+        known = {*self.columns, *self.names}
+        problems = [f"missing: {self._quoted(set(needed) - set(found), found)}"]
+        unknown = {name for name in found if name not in known and not self.is_ignored(name)}
+        problems.append(f"not in the schema: {self._quoted(unknown, known - set(found))}")
+        twice = {name for name in needed if found.count(name) > 1}
+        problems.append(f"there more than once: {self._quoted(twice, ())}")
+        problems = [problem for problem in problems if not problem.endswith(": ")]
+        if problems:
+            raise ValueError(
+                "The columns of this table are not those of the schema. " + "; ".join(problems)
+                + ". Rename them, declare them, or list them under ignored."
+            )  # fmt: skip
+
+    def read(self, frame: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Positions of the values of feature columns: numbers, places in lists, days; NaN missing.
+
+        Raises
+        ------
+        ValueError
+            Naming every column with a problem and its kind, without values, counts or rows.
+        """
+        self.check_columns(frame, roles=False)
+        positions, problems = self._read(frame, self.features if names is None else names)
+        if problems:
+            raise ValueError(unreadable(problems))
+        return positions
+
+    def problems(self, frame: Any) -> dict[str, list[str]]:
+        """Kinds of problems of every column with one: features, label, target and person."""
+        self.check_columns(frame)
+        _, problems = self._read(frame, [name for name in self.names if name != self.person])
+        if self.person is not None and self._people(frame) is None:
+            problems[self.person] = [_NO_PERSON]
+        return problems
+
+    def labels(self, frame: Any) -> Values:
+        """Class labels of a table, as declared."""
+        assert self.classes
+        assert self.label is not None
+        positions = self._read_role(frame, self.label)
+        return np.array(self.classes)[positions.astype(np.int64)]
+
+    def outputs(self, frame: Any) -> Array:
+        """Numbers of the target column."""
+        self._role("target")
+        assert self.target is not None
+        return self._read_role(frame, self.target)
+
+    def people(self, frame: Any) -> Values:
+        """Identifiers of the person of every row, as text: 7, 7.0 and " 7" are the same person."""
+        if self.person is None:
+            raise ValueError("This schema declares no person; set it to the name of a column.")
+        people = self._people(frame)
+        if people is None:
+            raise ValueError(unreadable({self.person: [_NO_PERSON]}))
+        return people
+
+    def check(self) -> list[str]:
+        """What is loose in this schema; an empty list if nothing is.
+
+        Examples
+        --------
+        >>> from permea.tables import Number, Schema
+        >>> Schema({"pay": Number(1, 1e6)}).check()
+        ["pay: the range spans a factor of 1000 or more; scale = 'log' may suit it"]
+        """
+        loose = [f"{name}: {said}" for name in self.features for said in self._loose(name)]
+        try:
+            self.encoder()
+        except ValueError as error:
+            loose.append(str(error))
+        return loose
+
+    def _loose(self, name: str) -> Iterable[str]:
+        column = self.columns[name]
+        if isinstance(column, Number) and column.scale == "linear" and column.edges is None:
+            if column.low > 0 and column.high / column.low >= 1000:
+                yield "the range spans a factor of 1000 or more; scale = 'log' may suit it"
+            step = 1.0 if column.whole else column.resolution
+            if step is not None and (column.high - column.low) / step > 1000:
+                yield "the range has more than 1000 steps; narrow it if it can be narrower"
+        if isinstance(column, Choice) and len(column.names) > LONG_LIST:
+            yield f"{len(column.names)} values; declare those that matter, and other = true"
+        if column.kind == "category" and not (column.missing or getattr(column, "other", False)):
+            yield "neither other nor missing is declared: an unknown or missing value is an error"
+
+    def _role(self, role: str) -> Column:
+        name = getattr(self, role)
+        if name is None:
+            raise ValueError(f"This schema declares no {role}; set it to the name of a column.")
+        return self.columns[name]
+
+    def _read_role(self, frame: Any, name: str) -> Array:
+        if name not in column_names(frame, self.features):
+            raise ValueError(f"The table has no column {name!r}.")
+        positions, problems = self._read(frame, [name])
+        if problems:
+            raise ValueError(unreadable(problems))
+        return positions[name]
+
+    def _read(
+        self, frame: Any, names: Iterable[str]
+    ) -> tuple[dict[str, Array], dict[str, list[str]]]:
+        blanks = self._blanks
+        positions, problems = {}, {}
+        for name in names:
+            values = column_values(frame, name, self.features)
+            positions[name], found = self.columns[name].read(values, blanks)
+            if found:
+                problems[name] = found
+        if len({len(column) for column in positions.values()}) > 1:
+            raise ValueError("The columns of this table have different lengths.")
+        return positions, problems
+
+    def _people(self, frame: Any) -> Values | None:
+        """Identifiers as text, or None if one is missing."""
+        assert self.person is not None
+        if self.person not in column_names(frame, self.features):
+            raise ValueError(f"The table has no column {self.person!r}.")
+        values = column_values(frame, self.person, self.features)
+        if values.dtype.kind in "iu":
+            return values.astype(str)
+        blanks, listed = self._blanks, values.tolist()
+        if any(is_missing(value, blanks) for value in listed):
+            return None
+        texts = [as_text(value) for value in listed]
+        return np.array([text.removesuffix(".0") for text in texts], dtype=str)
+
+    @property
+    def _blanks(self) -> frozenset[str]:
+        return frozenset(word.strip().casefold() for word in self.missing_values)
+
+    @staticmethod
+    def _quoted(names: Iterable[str], candidates: Iterable[str]) -> str:
+        """Names with the nearest candidate each, in one line."""
+        return ", ".join(_with_suggestion(name, candidates) for name in sorted(map(str, names)))
+
+
+_NO_PERSON = "rows without an identifier of the person"
+
+
+def unreadable(problems: Mapping[str, list[str]]) -> str:
+    """One message about all columns that could not be read."""
+    told = "; ".join(
+        f"{safe_text(name)!r} has {', '.join(found)}" for name, found in problems.items()
+    )
+    return f"The table does not fit its schema: {told}."
+
+
+def _with_suggestion(name: str, candidates: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, [str(other) for other in candidates], n=1)
+    hint = f" (did you mean {safe_text(near[0])!r}?)" if near else ""
+    return f"{safe_text(name)!r}{hint}"
+
+
+def _texts(values: Any, name: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        values = (values,)
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{name} must be a list of texts.")
+    return tuple(values)
+
+
+__all__ = ["LONG_LIST", "MOST_FEATURES", "Schema", "unreadable"]

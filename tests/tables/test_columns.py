@@ -1,0 +1,85 @@
+"""Columns: what values become, and what is said about those that cannot be read."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from permea.tables import Category, Date, Number, Schema, YesNo
+
+SCHEMA = Schema(
+    {
+        "age": Number(0, 110, whole=True, missing=True),
+        "sex": Category(["1", "2"]),
+        "pay": Number(0, 99999, scale="log"),
+        "seen": Date("2020-01-01", "2020-12-31", missing=True),
+        "cvd": YesNo(yes=["1"], no=["0"]),
+    },
+    label="cvd",
+    person="id",
+    pairs=[("age", "sex")],
+    ignored=["TIME*"],
+)
+TABLE = pd.DataFrame(
+    {
+        "id": [1, 1, 2],
+        "age": [50, math.nan, 999],
+        "sex": [1.0, 2, 1],
+        "pay": ["0", " 62.84", "1e5"],
+        "seen": ["2020-03-04", None, "2020-12-31"],
+        "cvd": [0, 1, 0],
+        "TIME1": 0,
+    }
+)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "dictionary"])
+def test_every_kind_of_table_gives_the_same_features(kind):
+    table = {
+        "pandas": TABLE,
+        "pyarrow": pa.Table.from_pandas(TABLE),
+        "dictionary": TABLE.to_dict("list"),
+    }[kind]
+    assert np.array_equal(SCHEMA.encode(table), SCHEMA.encode(TABLE))
+    assert SCHEMA.labels(table).tolist() == ["0", "1", "0"]
+    assert SCHEMA.people(table).tolist() == ["1", "1", "2"]
+    decoded = SCHEMA.decode(SCHEMA.encode(table))
+    assert decoded["age"].tolist() == [50, None, 110]
+    assert decoded["sex"].tolist() == ["1", "2", "1"]
+    assert decoded["pay"].round(6).tolist() == [0, 62.84, 99999]
+    assert decoded["seen"].tolist()[::2] == ["2020-03-04", "2020-12-31"]
+
+
+def test_a_number_is_interpolated_between_its_neighbours():
+    schema = Schema({"x": Number(0, 4, bins=3)})
+    Z = schema.encode({"x": [0, 0.5, 2, 4, 9, -1]})
+    expected = [[1, 0, 0], [0.75, 0.25, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1], [1, 0, 0]]
+    assert np.allclose(Z, expected, atol=1e-11)
+    squares = [sum(Fraction(z) ** 2 for z in row) for row in Z.tolist()]
+    assert max(squares) <= 1
+
+
+def test_all_problems_are_told_at_once_and_no_value_is():
+    bad = TABLE.assign(
+        sex=[1, 2, 31415], pay=["secret", "", "1"], seen=["2020-03-04", "04/03/2020", None]
+    )
+    with pytest.raises(ValueError, match="does not fit its schema") as caught:
+        SCHEMA.encode(bad)
+    message = str(caught.value)
+    assert all(name in message for name in ("'sex'", "'pay'", "'seen'"))
+    assert not any(value in message for value in ("31415", "secret", "04/03"))
+
+
+def test_columns_are_checked_by_name():
+    with pytest.raises(ValueError, match=r"missing: 'age' \(did you mean 'Age'\?\)"):
+        SCHEMA.encode(TABLE.rename(columns={"age": "Age"}))
+    with pytest.raises(ValueError, match="there more than once: 'age'"):
+        SCHEMA.encode(pd.concat([TABLE, TABLE[["age"]]], axis=1))
+    SCHEMA.encode(TABLE.drop(columns=["cvd", "id"]))  # a table to predict
+
+
+def test_toml_round_trip():
+    assert Schema.from_toml(SCHEMA.to_toml()) == SCHEMA
