@@ -134,3 +134,22 @@ def test_words_that_do_not_fit_together(moments):
     skipped = moments("audit", "moments.permea", *TABLES, "--releases", 0)
     assert skipped.code == 0
     assert "no figure: not asked for" in skipped.out
+
+
+def test_a_report_needs_no_distances(moments):
+    done = moments("report", "moments.permea", *TABLES, "--json")
+    assert done.code == 0, done.err
+    page = (moments.folder / "report.html").read_text()
+    assert "Largest class probability" in page
+    assert "the most frequent class alone" in page
+    assert "AUROC" in page
+
+
+def test_probabilities_for_every_class(moments):
+    done = moments("predict", "moments.permea", "a.csv", "--probabilities", "-o", "out.csv")
+    assert done.code == 0, done.err
+    out = pd.read_csv(moments.folder / "out.csv")
+    assert list(out.columns) == ["y", "prediction", "probability_no", "probability_yes"]
+    assert np.allclose(out.filter(like="probability_").sum(axis=1), 1)
+    done = moments("predict", "moments.permea", "a.csv", "--distances", "-o", "out.csv")
+    assert (done.code, "--probabilities" in done.err) == (2, True)

@@ -50,6 +50,12 @@ def missing_values(shell):
     frame.to_csv(shell.folder / "data.csv", index=False)
 
 
+def many_problems(shell):
+    frame = pd.read_csv(shell.folder / "data.csv")
+    frame.loc[3, "weight"] = np.nan
+    frame.assign(height="secret-value", score="b").to_csv(shell.folder / "data.csv", index=False)
+
+
 def corrupt(shell):
     path = shell.folder / "model.permea"
     raw = bytearray(path.read_bytes())
@@ -108,7 +114,9 @@ CASES = {
                              "-o", "out.csv"), 3, UNTOLD),
     "categories without privacy": (NOTHING, ("train", "data.csv", "--label", "y", "--not-private",
                                              "-o", "old.permea"), 3,
-                                   ["'id'", "--id id", "Encode"]),
+                                   ["'id'", "--id id", "schema"]),
+    "many problems": (many_problems, (*TRAIN, "--not-private"), 3,
+                      ["'height', 'score'", "'weight'", "missing", "text"]),
     "corrupted model": (corrupt, PREDICT, 4, ["model.permea", "fresh copy"]),
     "model cut short": (cut_short, PREDICT, 4, ["model.permea", "fresh copy"]),
     "not a model": (NOTHING, ("predict", "data.csv", "new.csv", "-o", "out.csv"), 4, ["data.csv"]),

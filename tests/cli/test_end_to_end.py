@@ -218,3 +218,15 @@ def test_without_the_extra_one_clear_line(tmp_path):
     assert done.code == 8
     assert "permea[cli]" in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_accuracy_has_the_majority_and_auroc_beside_it(trained):
+    done = trained("predict", "model.permea", "new.csv", "-o", "known.csv", "--json")
+    said = json.loads(done.out)
+    share = pd.read_csv(trained.folder / "new.csv")["y"].value_counts(normalize=True).max()
+    assert said["majority"] == pytest.approx(share)
+    assert said["accuracy"] > 0.9
+    assert said["auroc"] > 0.9
+    text = trained("predict", "model.permea", "new.csv", "-o", "known.csv").out
+    assert "majority class" in text
+    assert "AUROC" in text

@@ -78,8 +78,10 @@ class Command:
         """Run the command with the values of its `parameters`."""
         for name, group in self.groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        console = Console(as_json=json, quiet=quiet)
         try:
-            self.function(Console(as_json=json, quiet=quiet), **values)
+            with console.warnings():
+                self.function(console, **values)
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise _ReaderGone from error

@@ -3,6 +3,9 @@
 import math
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -111,6 +114,7 @@ class Console:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
+        self.warned: list[str] = []
         if quiet:
             os.environ["PERMEA_PROGRESS"] = "0"
 
@@ -119,13 +123,28 @@ class Console:
         if not self.quiet and not self.as_json:
             print(safe_text(text, lines=True), file=sys.stderr, flush=True)
 
+    def warn(self, text: object) -> None:
+        """Print a warning for a person, once; ``result`` repeats it for a program."""
+        line = one_line(text)
+        if line not in self.warned:
+            self.warned.append(line)
+            self.say(f"warning: {line}")
+
+    @contextmanager
+    def warnings(self) -> Iterator[None]:
+        """Print warnings of the library as lines of this command."""
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *place, **more: self.warn(message)
+            yield
+
     def result(self, text: str, values: dict[str, Any], *, stdout_taken: bool = False) -> None:
         """Print the result: ``values`` for a program, ``text`` for a person.
 
         When standard output already carries data, the text goes to standard error.
         """
         if self.as_json:
-            print(safe_json(plain(values)))
+            warned = {"warnings": self.warned} if self.warned else {}
+            print(safe_json(plain(values | warned)))
         elif not self.quiet:
             shown = safe_text(text, lines=True)
             print(shown, file=sys.stderr if stdout_taken else sys.stdout)

@@ -9,11 +9,20 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 import permea
 from permea.cli.console import InputError, ModelError, UsageError
-from permea.cli.tables import is_device, listed, numeric_columns, output_errors
+from permea.cli.tables import (
+    is_device,
+    listed,
+    numbers,
+    numeric_columns,
+    output_errors,
+    read_table,
+)
 from permea.compose import ReconstructionClassifier
 from permea.models.base import Reconstructor
 from permea.privacy.signing import SigningKey, TrustedKeys
@@ -58,7 +67,7 @@ def build_classifier(name: str, **values: Any) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise UsageError(
-            f"There is no model family {name!r}. Use one of {', '.join(families())}, or "
+            f"There is no model family {name!r}. Use one of moments, {', '.join(families())}, or "
             "package.module:Class for a family of your own."
         )
     kind = getattr(import_module(module), attribute, None)
@@ -116,6 +125,8 @@ def load_model(path: str, trusted: TrustedKeys | None = None) -> Any:
 def feature_columns(model: Any, frame: pd.DataFrame, what: str) -> list[str]:
     """Columns of ``frame`` that the model was trained on, by name where it knows them."""
     names = getattr(model, "columns", getattr(model, "feature_names_in_", None))
+    if schema_of(model) is not None:
+        names = schema_of(model).features
     if names is None:
         found = numeric_columns(frame)
         if len(found) != model.n_features_in_:
@@ -131,3 +142,41 @@ def feature_columns(model: Any, frame: pd.DataFrame, what: str) -> list[str]:
             f"trained on: {listed(missing)}. Give a table with the same columns."
         )
     return [str(name) for name in names]
+
+
+# ---- rows for a model ----------------------------------------------------------------------------
+
+
+def schema_of(model: Any) -> Any:
+    """The schema by which a model encodes tables itself; None for a model of numbers."""
+    return getattr(model, "schema", None)
+
+
+def label_column(model: Any) -> str | None:
+    """The column of the classes in the table that the model was trained on, where it is known."""
+    schema = schema_of(model)
+    found = getattr(model, "label", None) if schema is None else schema.label
+    return None if found is None else str(found)
+
+
+def read_rows(model: Any, path: str) -> pd.DataFrame:
+    """A table for a model."""
+    return read_table(path)
+
+
+def model_input(model: Any, frame: pd.DataFrame, what: str) -> Any:
+    """What the model predicts from: the declared columns as they are, or a matrix of numbers."""
+    columns = feature_columns(model, frame, what)
+    return numbers(frame, columns, what) if schema_of(model) is None else frame[columns]
+
+
+def comparable_labels(model: Any, frame: pd.DataFrame) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Classes of the rows of a table and classes of the model, so that they can be compared."""
+    schema, classes = schema_of(model), np.asarray(model.classes_)
+    if schema is not None:
+        return schema.labels(frame), classes
+    values = frame[label_column(model)]
+    if classes.dtype.kind in "fiub":
+        truth = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        return truth, classes.astype(np.float64)
+    return values.astype(str).to_numpy(dtype=str), classes.astype(str)

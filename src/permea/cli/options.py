@@ -53,6 +53,7 @@ class Unit(StrEnum):
 
     entry = "entry"
     record = "record"
+    person = "person"
 
 
 def _private(*names: str, **settings: Any) -> Any:
@@ -83,9 +84,10 @@ class PrivacyOptions:
         float | None, _private("--epsilon", "-e", help="Bound on the privacy loss.")
     ] = None
     delta: Annotated[float, _private(help="Probability of failure.")] = 0.0
-    unit: Annotated[Unit, _private(help="What ε protects: one entry, or one record (row).")] = (
-        Unit.entry
-    )
+    unit: Annotated[
+        Unit,
+        _private(help="What ε protects: one entry, one record (row), or one person (all rows)."),
+    ] = Unit.entry
     domain: Domain = None
     domain_file: DomainFile = None
     mechanism: Annotated[
@@ -220,7 +222,7 @@ class LedgerOptions:
 def make_budget(epsilon: float, delta: float, unit: Unit) -> Budget:
     """The budget that a command line declares."""
     try:
-        return Budget(epsilon=epsilon, delta=delta, unit=unit.value)
+        return Budget(epsilon=epsilon, delta=delta, unit=unit.value)  # type: ignore[arg-type]
     except ValueError as error:
         raise UsageError(error) from error
 
@@ -244,27 +246,56 @@ class ColumnOptions:
         return names
 
 
+MOMENTS = "moments"
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """Which model is trained, and how large it is."""
 
     model: Annotated[
-        str,
+        str | None,
         Option(
             "--model",
             "--family",
-            help=f"Model family: {', '.join(families())}; or package.module:Class, a family of "
-            "your own.",
+            help=f"Model family: {MOMENTS} (noise on sums over people; the default for --unit "
+            f"record and person); {', '.join(families())} (noise on every row; kahm is the default "
+            "for --unit entry); or package.module:Class, a family of your own.",
         ),
-    ] = "kahm"
+    ] = None
     components: Components = 20
     layers: Annotated[int, Option(min=1, help="Depth L.")] = 5
     jobs: Jobs = -1
 
+    def name(self, unit: Unit) -> str:
+        """The family that was asked for, or the default for what ε protects."""
+        chosen = self.model or ("kahm" if unit is Unit.entry else MOMENTS)
+        if chosen == MOMENTS and unit is Unit.entry:
+            raise UsageError(
+                "--family moments protects whole records or people: give --unit record or "
+                "--unit person. For --unit entry choose another family, e.g. kahm."
+            )
+        return chosen
+
+    def rows_name(self, unit: Unit, command: str) -> str:
+        """The same for a command that has nothing but noise on rows."""
+        if unit is Unit.person:
+            raise UsageError(
+                f"permea {command} adds noise to rows, which cannot protect people who have "
+                "several of them. Use permea train --unit person."
+            )
+        if self.name(unit) == MOMENTS:
+            raise UsageError(
+                f"permea {command} adds noise to every row, and with --unit record so much that "
+                "little is left of it. Use permea train --unit record, which adds noise to sums "
+                "instead; or ask for noise on rows by its name, e.g. --family kahm."
+            )
+        return self.name(unit)
+
     def build(self, **more: Any) -> Any:
         """An unfitted classifier; ``more`` are further parameters of it."""
         return build_classifier(
-            self.model,
+            self.model or "kahm",
             n_components=self.components,
             n_layers=min(self.layers, self.components),
             n_jobs=self.jobs,

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,17 +33,12 @@ _TABLE = "permea table signature 1"
 _LARGEST = 1 << 24
 
 
-def signing_key(path: Path | None, console: Console) -> SigningKey | None:
+def signing_key(path: Path | None) -> SigningKey | None:
     """Read the key of ``--sign`` before any work is done; prompt for its passphrase if needed."""
     if path is None:
         return None
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always")
-        phrase = _passphrase(path) if SigningKey.needs_passphrase(path) else None
-        key = SigningKey.load(path, passphrase=phrase)
-    for text in dict.fromkeys(str(note.message) for note in noted):
-        console.say(f"warning: {text}")
-    return key
+    phrase = _passphrase(path) if SigningKey.needs_passphrase(path) else None
+    return SigningKey.load(path, passphrase=phrase)
 
 
 def _passphrase(path: Path) -> str:

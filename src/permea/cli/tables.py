@@ -307,19 +307,21 @@ def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
 
 
 def numbers(frame: pd.DataFrame, columns: list[str], what: str) -> NDArray[np.float64]:
-    """The columns as a matrix; text, categories, dates, gaps and infinities are refused."""
+    """The columns as a matrix; text, categories, dates, gaps and infinities are refused.
+
+    One message names every column that cannot be used.
+    """
     require_columns(frame, columns, what)
-    for name in columns:
-        _check_numeric(frame[name], name, what)
-    matrix = frame[columns].to_numpy(dtype=np.float64)
-    bad = ~np.isfinite(matrix)
-    if bad.any():
-        first = int(np.flatnonzero(bad.any(axis=0))[0])
-        raise InputError(
-            f"{what}: column {columns[first]!r} has missing or infinite values. Fill them with a "
-            "constant that does not depend on the data, or remove the rows."
-        )
-    return matrix
+    problems = _not_numbers(frame[columns])
+    named = {name for names in problems.values() for name in names}
+    rest = [name for name in columns if name not in named]
+    gaps = [name for name in rest if not np.isfinite(_floats(frame[name])).all()]
+    _refuse(problems | ({_GAPS: gaps} if gaps else {}), what)
+    return frame[columns].to_numpy(dtype=np.float64)
+
+
+def _floats(values: "pd.Series[float]") -> NDArray[np.float64]:
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
 def numeric_columns(frame: pd.DataFrame) -> list[str]:
@@ -327,22 +329,44 @@ def numeric_columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame.columns if pd.api.types.is_numeric_dtype(frame[name])]
 
 
-def _check_numeric(values: "pd.Series[float]", name: str, what: str) -> None:
-    """Refuse a column that does not hold numbers, and say what can be done with it."""
-    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
-        return
-    advice = f"drop it with --drop {name}, or pass it through unchanged with --id {name}"
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        kind = "holds categories; noise on their codes would mean nothing"
-    elif pd.api.types.is_datetime64_any_dtype(values):
-        kind = "holds dates; convert them to numbers such as days since a public date"
-    elif pd.to_numeric(values, errors="coerce").notna().any():
-        raise InputError(
-            f"{what}: column {name!r} has text where a number is expected. Correct it, or {advice}."
-        )
-    else:
-        kind = "holds text (categories); noise on their codes would mean nothing"
-    raise InputError(f"{what}: column {name!r} {kind}. Encode it as 0/1 columns, {advice}.")
+_ENCODE = (
+    "declare it in a schema (permea schema draft; train --schema FILE --unit record or person), "
+    "encode it as 0/1 columns, leave it out with --drop {first}, or pass it through with "
+    "--id {first}"
+)
+_GAPS = (
+    "missing or infinite values in {names}: fill them with a constant that does not depend on the "
+    "data, or remove the rows"
+)
+_SOME_TEXT = (
+    "text where a number is expected in {names}: correct it, leave the column out with "
+    "--drop {first}, or pass it through with --id {first}"
+)
+_CATEGORIES = "text or categories, not numbers, in {names}: " + _ENCODE
+_DATES = "dates in {names}: convert them to numbers such as days since a public date, or " + _ENCODE
+
+
+def _not_numbers(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns that do not hold numbers, by what is wrong with them."""
+    found: dict[str, list[str]] = {}
+    for name, values in frame.items():
+        if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
+            continue
+        problem = _CATEGORIES
+        if pd.api.types.is_datetime64_any_dtype(values):
+            problem = _DATES
+        elif not isinstance(values.dtype, pd.CategoricalDtype):
+            some = pd.to_numeric(values, errors="coerce").notna().any()
+            problem = _SOME_TEXT if some else _CATEGORIES
+        found.setdefault(problem, []).append(str(name))
+    return found
+
+
+def _refuse(problems: dict[str, list[str]], what: str) -> None:
+    """One message about every column that cannot be used."""
+    texts = [text.format(names=listed(names), first=names[0]) for text, names in problems.items()]
+    if texts:
+        raise InputError(f"{what}: {'; '.join(texts)}.")
 
 
 def labels(frame: pd.DataFrame, label: str, what: str) -> NDArray[np.generic]:
@@ -398,12 +422,10 @@ class PrivateTable:
     def numbers(self, columns: list[str]) -> NDArray[np.float64]:
         """The columns as a matrix, NaN where there is no finite number."""
         if self.declared is not None:
-            for name in columns:
-                _check_numeric(self.declared[name], name, self.what)
+            _refuse(_not_numbers(self.declared[columns]), self.what)
         matrix = np.empty((len(self.frame), len(columns)))
         for index, name in enumerate(columns):
-            values = pd.to_numeric(self.frame[name], errors="coerce")
-            matrix[:, index] = values.to_numpy(dtype=np.float64, na_value=np.nan)
+            matrix[:, index] = _floats(pd.to_numeric(self.frame[name], errors="coerce"))
         matrix[~np.isfinite(matrix)] = np.nan
         return matrix
 

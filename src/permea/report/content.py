@@ -15,6 +15,7 @@ from permea.audit import (
     auc,
     clopper_pearson,
     release_epsilon,
+    signals,
 )
 from permea.fabricate.rows import fabricate
 from permea.privacy import Certificate, Privacy, release
@@ -71,12 +72,28 @@ class Samples:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Share of correct predictions on rows not used for training, with a 95 % interval."""
+    """Share of correct predictions on rows not used for training, with a 95 % interval.
+
+    ``majority`` is the share of the most frequent class: what a constant guess reaches. ``auroc``
+    is how well the probabilities rank, 0.5 being guessing: the mean over the classes, each against
+    all others. Both are None where they are not known.
+    """
 
     value: float
     interval: tuple[float, float]
     n_rows: int
     per_class: dict[str, float] = field(default_factory=dict)
+    majority: float | None = None
+    auroc: float | None = None
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        text = f"accuracy {self.value:.3f} (95 % interval {low:.3f} to {high:.3f})"
+        if self.majority is not None:
+            text += f", majority class {self.majority:.3f}"
+        if self.auroc is not None:
+            text += f", AUROC {self.auroc:.3f}"
+        return f"{text}, {self.n_rows} rows with a label"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +195,7 @@ _ROC_POINTS = 60
 
 
 def accuracy_of(model: Any, X: ArrayLike, y: ArrayLike) -> Accuracy:
-    """Accuracy with its exact 95 % interval, in total and by class.
+    """Accuracy with its exact 95 % interval, the majority's share and AUROC beside it.
 
     Examples
     --------
@@ -187,11 +204,44 @@ def accuracy_of(model: Any, X: ArrayLike, y: ArrayLike) -> Accuracy:
     >>> accuracy_of(guess, [[0.0], [1.0]], [0, 1]).value
     0.5
     """
-    truth = np.asarray(y)
-    right = np.asarray(model.predict(X)) == truth
-    interval = clopper_pearson(int(right.sum()), len(right))
-    per_class = {str(name): float(right[truth == name].mean()) for name in np.unique(truth)}
-    return Accuracy(float(right.mean()), interval, len(right), per_class)
+    scores = signals.class_probabilities(model, X) if signals.gives_scores(model) else None
+    classes = getattr(model, "classes_", np.unique(np.asarray(y)))
+    return accuracy_from(y, model.predict(X), scores, classes)
+
+
+def accuracy_from(
+    truth: ArrayLike, predicted: ArrayLike, scores: Array | None, classes: ArrayLike
+) -> Accuracy:
+    """The same from predictions; ``scores`` has a column per class, in the order of ``classes``.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3]])
+    >>> print(accuracy_from(["a", "b", "a"], ["a", "a", "a"], scores, ["a", "b"]))
+    accuracy 0.667 (95 % interval 0.094 to 0.992), majority class 0.667, AUROC 1.000, 3 rows with a
+    label
+    """
+    labels = np.asarray(truth)
+    right = np.asarray(predicted) == labels
+    names, counts = np.unique(labels, return_counts=True)
+    return Accuracy(
+        float(right.mean()),
+        clopper_pearson(int(right.sum()), len(right)),
+        len(right),
+        {str(name): float(right[labels == name].mean()) for name in names},
+        float(counts.max() / len(labels)),
+        None if scores is None else _auroc(labels, scores, np.asarray(classes)),
+    )
+
+
+def _auroc(labels: NDArray[Any], scores: Array, classes: NDArray[Any]) -> float | None:
+    """Mean over the classes of how well a class's scores tell its rows from all others."""
+    found = []
+    for place, name in enumerate(classes):
+        own = labels == name
+        if own.any() and not own.all():
+            found.append(auc(scores[own, place], scores[~own, place]))
+    return float(np.mean(found)) if found else None
 
 
 def measured_claim(privacy: Privacy, n_columns: int, canaries: int = 20000) -> EmpiricalEpsilon:
@@ -242,27 +292,52 @@ def roc_chart(
     )
 
 
+def _nearness(model: Any) -> tuple[str, Callable[[ArrayLike], Array]]:
+    """What tells training rows best without labels: larger for rows that look more like them."""
+    if signals.is_distance_based(model):
+        return "smallest distance", lambda X: signals.nearness(model, X)
+    return "largest class probability", lambda X: signals.confidence(model, X)
+
+
 def distance_auc(model: Any, X_member: ArrayLike, X_outside: ArrayLike) -> float:
-    """How well the smallest distance separates training rows from others; 0.5 is guessing."""
-    near = [-np.asarray(model.distances(X)).min(axis=1) for X in (X_member, X_outside)]
-    return auc(*near)
+    """How well the smallest distance separates training rows from others; 0.5 is guessing.
+
+    A model without distances is judged by its largest class probability.
+    """
+    _, near = _nearness(model)
+    return auc(near(X_member), near(X_outside))
 
 
 def distance_chart(
-    model: Any, X_member: ArrayLike, X_outside: ArrayLike, *, key: str, title: str, bins: int = 30
+    model: Any,
+    X_member: ArrayLike,
+    X_outside: ArrayLike,
+    *,
+    key: str,
+    title: str | None = None,
+    bins: int = 30,
 ) -> Chart:
-    """Histograms of the smallest distance of members and of others (004 Fig. 13)."""
-    sides = [np.asarray(model.distances(X)).min(axis=1) for X in (X_member, X_outside)]
-    both = np.concatenate(sides)
-    edges = np.linspace(0.0, float(np.quantile(both, 0.995)) or 1.0, bins + 1)
+    """Histograms of the smallest distance of members and of others (004 Fig. 13).
+
+    For a model without distances, of the largest class probability.
+    """
+    what, near = _nearness(model)
+    sides = [near(X_member), near(X_outside)]
+    member_auc = auc(*sides)
+    if what == "smallest distance":
+        sides = [-side for side in sides]
+        edges = np.linspace(0.0, float(np.quantile(np.concatenate(sides), 0.995)) or 1.0, bins + 1)
+        caption = "How far rows are from the nearest class. If training rows are nearer than others"
+    else:
+        edges = np.linspace(0.0, 1.0, bins + 1)
+        caption = "How sure the model is. If it is surer of training rows than of others"
     heights = [np.histogram(side, bins=edges)[0] / len(side) for side in sides]
-    member_auc = auc(-sides[0], -sides[1])
     return Chart(
         key=key,
-        title=title,
-        caption="How far rows are from the nearest class. If training rows are nearer than others, "
-        f"the distance reveals them: it separates the two with an AUC of {member_auc:.2f}.",
-        x_label="smallest distance",
+        title=title or what.capitalize(),
+        caption=f"{caption}, this reveals them: it separates the two with an AUC of "
+        f"{member_auc:.2f}.",
+        x_label=what,
         y_label="share of rows",
         x=((edges[1:] + edges[:-1]) / 2).tolist(),
         series=[
@@ -282,7 +357,7 @@ def utility_chart(
     epsilons: Sequence[float] = EPSILONS,
     plain_accuracy: float | None = None,
 ) -> Chart:
-    """Accuracy and the distance attack's AUC over ε, each from a fresh training.
+    """Accuracy and the AUC of `distance_auc` over ε, each from a fresh training.
 
     ``train`` gets a `Privacy` and returns a fitted model; ``plain_accuracy`` is what the same
     reaches without privacy.
@@ -293,7 +368,7 @@ def utility_chart(
         model = train(replace(privacy, epsilon=epsilon))
         accuracy.append(accuracy_of(model, *outside).value)
         attacked.append(distance_auc(model, members[0], outside[0]))
-    series = [Series("accuracy", accuracy), Series("distance attack, AUC", attacked)]
+    series = [Series("accuracy", accuracy), Series("membership attack, AUC", attacked)]
     if plain_accuracy is not None:
         series.append(Series("accuracy without privacy", [plain_accuracy] * len(values)))
     return Chart(

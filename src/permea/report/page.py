@@ -66,7 +66,7 @@ def render(report: Report) -> str:
         "utility": ("Privacy against usefulness", report.charts_of("utility")),
         "accuracy": ("Accuracy", report.accuracy and report.accuracy.per_class),
         "samples": ("Rows before and after", report.samples),
-        "distances": ("Distances of training rows and others", report.charts_of("distances")),
+        "distances": ("Training rows and others", report.charts_of("distances")),
         "measures": (
             "Leakage, interpretability, transferability",
             report.measures or report.charts_of(""),

@@ -58,6 +58,11 @@ def fabricate(
         permea fabricate data.csv --label y --epsilon 8 --domain 0 1 -o private.csv
     """
     declared.check()
+    if declared.unit is options.Unit.person:
+        raise UsageError(
+            "A fabricated table is made from noised rows, which cannot protect people who have "
+            "several of them. Use permea train --unit person, or --unit record."
+        )
     tables.check_table_output(console, output, data)
     beside = output != tables.STREAM and not tables.is_device(output)
     if sign is not None and not beside:
@@ -65,7 +70,7 @@ def fabricate(
     certificate = certificate or (signatures.certificate_path(output) if beside else None)
     if certificate is not None:
         tables.check_output(certificate, (".json",))
-    key = signatures.signing_key(sign, console)
+    key = signatures.signing_key(sign)
     account = ledger.open(declared.unit)
     table = tables.read_private_table(data)
     names = columns.features(table.frame, label, data)

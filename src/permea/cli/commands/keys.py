@@ -53,7 +53,7 @@ def public(console: Console, key: KeyFile) -> None:
     Example:
         permea keys public clinic.key > clinic.pub
     """
-    found = signatures.signing_key(key, console)
+    found = signatures.signing_key(key)
     assert found is not None
     console.result(str(found.public), _public_values(found.public))
 

@@ -56,7 +56,7 @@ def train(
             "then contains"
         )
     tables.check_output(output, (), inputs=(data,))
-    key = signatures.signing_key(sign, console)
+    key = signatures.signing_key(sign)
     account = ledger.open(declared.unit)
     if not_private:
         privacy, names, rows = None, *_read_plain(data, label, columns)

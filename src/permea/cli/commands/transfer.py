@@ -47,8 +47,9 @@ def source(
         permea source data.csv --label y --epsilon 1 --delta 1e-5 --domain 0 1 -o source.permea
     """
     declared.check()
+    family.rows_name(declared.unit, "source")
     tables.check_output(output, (), inputs=(data,))
-    key = signatures.signing_key(sign, console)
+    key = signatures.signing_key(sign)
     account = ledger.open(declared.unit)
     privacy, names, rows = read_private(data, label, columns, declared)
     inner = SourceModel(
