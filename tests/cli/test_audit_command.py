@@ -137,7 +137,7 @@ def test_words_that_do_not_fit_together(moments):
 
 
 def test_a_report_needs_no_distances(moments):
-    done = moments("report", "moments.permea", *TABLES, "--json")
+    done = moments("report", "moments.permea", *TABLES, "--releases", 100)
     assert done.code == 0, done.err
     page = (moments.folder / "report.html").read_text()
     assert "Largest class probability" in page

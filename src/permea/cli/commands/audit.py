@@ -25,6 +25,9 @@ from permea.cli.tables import check_output, write_result
 from permea.report.content import METRIC_ATTACKS
 
 RELEASES, CONFIDENCE = 2000, 0.9999
+Releases = Annotated[
+    int, Option(min=0, help="Releases of the mechanism with and without a canary; 0: none.")
+]
 
 
 class Attacks(StrEnum):
@@ -43,9 +46,7 @@ def audit(
         Attacks, Option(help="fast, or all with shadow models (minutes).")
     ] = Attacks.fast,
     shadows: Annotated[int, Option(min=2, help="Shadow models of --attacks all.")] = 20,
-    releases: Annotated[
-        int, Option(min=0, help="Releases of the mechanism with and without a canary; 0: none.")
-    ] = RELEASES,
+    releases: Releases = RELEASES,
     confidence: Annotated[
         float, Option(min=0.5, max=0.9999999, help="Of the bound on ε of the mechanism.")
     ] = CONFIDENCE,

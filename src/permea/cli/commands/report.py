@@ -11,7 +11,7 @@ from typer import Option
 from permea._version import __version__
 from permea.audit import attack
 from permea.cli.app import CHECK, command
-from permea.cli.commands.audit import with_claim
+from permea.cli.commands.audit import RELEASES, Releases, with_claim
 from permea.cli.console import Console, UsageError
 from permea.cli.models import load_model
 from permea.cli.options import AttackTables, ModelFile, Rows, Trusted, read_json_pairs
@@ -37,6 +37,7 @@ def report(
     measures: Annotated[
         Path | None, Option(help="JSON with a value and its meaning per name: leakage and others.")
     ] = None,
+    releases: Releases = RELEASES,
     title: Annotated[str | None, Option(help="Title of the report.")] = None,
     trusted: Trusted = None,
 ) -> None:
@@ -62,7 +63,9 @@ def report(
     if paths:
         inside, others = tables.read(classifier)
         console.say("computing accuracy, attacks and histograms ...")
-        values |= _from_rows(classifier, inside, others, curve=curve, samples=samples)
+        values |= _from_rows(
+            classifier, inside, others, curve=curve, samples=samples, releases=releases
+        )
     certificate = getattr(classifier, "certificate_", None)
     given = {"members": tables.members, "outside": tables.outside, "label": tables.label,
              "trusted": trusted}  # fmt: skip
@@ -101,7 +104,7 @@ def _facts(classifier: Any) -> dict[str, str]:
 
 
 def _from_rows(
-    classifier: Any, inside: Rows, others: Rows, *, curve: bool, samples: bool
+    classifier: Any, inside: Rows, others: Rows, *, curve: bool, samples: bool, releases: int
 ) -> dict[str, Any]:
     """The parts of the report that are computed from the rows, and their names."""
     privacy: Any = getattr(getattr(classifier, "certificate_", None), "privacy", None)
@@ -110,18 +113,14 @@ def _from_rows(
     if samples and privacy is None:
         raise UsageError("--samples needs a model trained with privacy.")
     found = attack(classifier, *inside, *others, kinds=content.METRIC_ATTACKS)
-    found, _, _ = with_claim(found, classifier)
+    found, _, _ = with_claim(found, classifier, releases)
     charts = [content.roc_chart(found)]
     parts = ["accuracy", "attacks", "histograms"]
     values: dict[str, Any] = {"accuracy": content.accuracy_of(classifier, *others)}
     if curve:
         charts.append(content.utility_chart(_trainer(classifier, inside), privacy, inside, others))
         parts.append("privacy against usefulness")
-    charts.append(
-        content.distance_chart(
-            classifier, inside[0], others[0], key="distances", title="Smallest distance"
-        )
-    )
+    charts.append(content.distance_chart(classifier, inside[0], others[0], key="distances"))
     if samples:
         columns = list(getattr(classifier, "columns", ()))
         values["samples"] = content.samples_of(*inside, privacy, columns=columns)
