@@ -57,7 +57,7 @@ class NoClipping(StepByStep):
         wide = replace(plan, radius=plan.radius * self.widening)
         found = sum_moments(self.map_.transform(X) - mean, indicators, wide)
         k = self.widening
-        return MomentSums(found.second * k**2, found.cross * k, found.counts, found.n_rows)
+        return MomentSums(found.second * k**2, found.cross * k, found.counts, found.weight)
 
 
 class ExactCentring(StepByStep):

@@ -162,7 +162,7 @@ def test_sums_do_not_depend_on_order_chunks_or_parties():
     total = parts[0]
     for part in parts[1:]:
         total = total + part
-    for name in ("second", "cross", "counts", "n_rows"):
+    for name in ("second", "cross", "counts", "weight"):
         assert np.array_equal(getattr(total, name), getattr(whole, name))
     halves = sum_features(Z[:777], plan) + sum_features(Z[777:], plan)
     assert np.array_equal(halves.features, sum_features(Z, plan).features)
@@ -329,7 +329,7 @@ def test_what_cannot_be_promised_is_refused(privacy, options, message):
 
 def test_too_many_rows_and_wrong_indicators_are_refused():
     plan = plan_moments(PROMISE, 2, 2)
-    huge = replace(sum_features(np.zeros((1, 2)), plan), n_rows=2**60)
+    huge = replace(sum_features(np.zeros((1, 2)), plan), weight=2**92)
     with pytest.raises(OverflowError, match="64 bits"):
         ChargedMoments(plan).release_mean(huge)
     with pytest.raises(ValueError, match="single 1"):

@@ -118,7 +118,7 @@ def blind_wall(monkeypatch):
         return release_rows(self, made_up, **options)
 
     def mean(self, sums):
-        return noise_mean(self, FeatureSums(np.zeros_like(sums.features), sums.n_rows))
+        return noise_mean(self, FeatureSums(np.zeros_like(sums.features), sums.weight))
 
     def moments(self, sums):
         passed.append(sums.second.shape)

@@ -60,7 +60,7 @@ def exact_sums(X, y, features, *, estimator=MomentClassifier, domain=255.0):
     first = model.feature_sums(X, plan)
     mean = np.linspace(-0.05, 0.05, plan.n_features)
     second = model.moment_sums(X, y, mean, plan)
-    parts = (first.features, [first.n_rows], second.second, second.cross, second.counts)
+    parts = (first.features, [first.n_units], second.second, second.cross, second.counts)
     return np.concatenate([np.ravel(part) for part in parts])
 
 

@@ -195,7 +195,8 @@ def guarantee_rows(
 def _relation(certificate: Any) -> str:
     """How two neighbouring data sets of a certificate differ, in a word."""
     said = getattr(certificate, "neighbours", "")
-    return next((name for name, text in RELATIONS.items() if text == said), "replace")
+    known = [pair for relations in RELATIONS.values() for pair in relations.items()]
+    return next((name for name, text in known if text == said), "replace")
 
 
 def _measured_rows(bound: EmpiricalEpsilon, claim: float | None) -> list[dict[str, Any]]:

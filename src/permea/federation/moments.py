@@ -59,8 +59,9 @@ class Message:
     ----------
     values : ndarray of int64, or bytes
         Noised sums, or a ciphertext of them.
-    n_rows : int
-        Number of rows: public when neighbours are replaced, and 0 (not sent) when they come and go.
+    n_units : int
+        Number of records or persons: public when neighbours are replaced, and 0 (not sent) when
+        they come and go.
     needed : int
         Number of parties that the share of the noise was sized for.
     agreement, round_id : str
@@ -68,7 +69,7 @@ class Message:
     """
 
     values: Any
-    n_rows: int
+    n_units: int
     needed: int
     agreement: str = ""
     round_id: str = ""
@@ -80,7 +81,7 @@ def mean_message(sums: FeatureSums, plan: MomentPlan, needed: int, source: BitSo
         sums, noising.mean_noise(plan, source, shares=_positive(needed)), plan
     )
     values = np.append(noised.features, np.int64(noised.size))
-    return Message(values, sums.n_rows if plan.neighbours == "replace" else 0, needed)
+    return Message(values, sums.n_units if plan.size_is_public else 0, needed)
 
 
 def moment_message(sums: MomentSums, plan: MomentPlan, needed: int, source: BitSource) -> Message:
@@ -93,7 +94,7 @@ def moment_message(sums: MomentSums, plan: MomentPlan, needed: int, source: BitS
     )
     upper = noised.second[np.triu_indices(plan.n_features)]
     return Message(
-        np.concatenate([upper, noised.cross.ravel(), noised.counts]), noised.n_rows, needed
+        np.concatenate([upper, noised.cross.ravel(), noised.counts]), noised.n_units, needed
     )
 
 
@@ -137,7 +138,7 @@ def aggregate(messages: Sequence[Message], *, least: int = 1) -> Message:
             raise ValueError("The parties' messages have different lengths: plans differ.")
     _check_replied(len(messages), max(first.needed, least))
     total = np.sum([message.values for message in messages], axis=0, dtype=np.int64)
-    return replace(first, values=total, n_rows=sum(message.n_rows for message in messages))
+    return replace(first, values=total, n_units=sum(message.n_units for message in messages))
 
 
 def _check_replied(replied: int, least: int, reasons: str = "") -> None:
@@ -165,7 +166,8 @@ def open_moments(total: Message, plan: MomentPlan) -> Moments:
     second[above] = triangle
     second = np.where(np.tri(D, k=-1, dtype=bool), second.T, second)
     cross, counts = rest[: D * C].reshape(D, C), rest[D * C :]
-    return noising.moments_from_steps(MomentSums(second, cross, counts, total.n_rows), plan)
+    weight = total.n_units * noising.UNIT_STEPS
+    return noising.moments_from_steps(MomentSums(second, cross, counts, weight), plan)
 
 
 def add_released(parts: Sequence[Moments]) -> Moments:
@@ -582,8 +584,8 @@ class MomentFederation:
 
         found = self._replies(encrypted, round_id)
         total = scheme.aggregate(public, [message.values for message in found])  # the server
-        rows = sum(message.n_rows for message in found)
-        return [replace(found[0], values=scheme.decrypt(secret, total), n_rows=rows)], len(found)
+        units = sum(message.n_units for message in found)
+        return [replace(found[0], values=scheme.decrypt(secret, total), n_units=units)], len(found)
 
     def _replies(self, work: Callable[[MomentParty], Message], round_id: str) -> list[Message]:
         """Replies of this round under this agreement; a party without one is missing."""
@@ -613,7 +615,7 @@ class MomentFederation:
 
     def _moments(self, messages: Sequence[Message], replied: int) -> Moments:
         plan = self.agreement.plan
-        if sum(message.n_rows for message in messages) > plan.most_rows():
+        if sum(message.n_units for message in messages) > plan.most_rows():
             raise OverflowError(f"More than {plan.most_rows()} rows do not fit into 64 bits.")
         if self.agreement.noise == "own":
             return add_released([open_moments(message, plan) for message in messages])

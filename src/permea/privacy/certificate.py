@@ -33,7 +33,7 @@ class Certificate:
     privacy : Privacy
         The promise: ε, δ, unit, domain, bound, mechanism.
     n_rows, n_columns : int
-        Shape of what was released.
+        Shape of what was released; for moments, the number of records or persons in the sums.
     noise : str
         The law of the noise, in words.
     seeded : bool
@@ -126,9 +126,10 @@ class Certificate:
         unit, epsilon, delta = self.privacy.unit, self.privacy.epsilon, self.privacy.delta
         found = []
         if delta * self.n_rows >= 1:
+            counted = "persons" if unit == "person" else "rows"
             found.append(
-                f"δ = {delta:.3g} per {unit} is not below one over the number of rows: a mechanism "
-                f"that publishes one {unit} as it is would keep this promise"
+                f"δ = {delta:.3g} per {unit} is not below one over the number of {counted}: a "
+                f"mechanism that publishes one {unit} as it is would keep this promise"
             )
         if unit != "entry" and epsilon > WORTHLESS_EPSILON:
             found.append(
@@ -263,7 +264,7 @@ class Certificate:
     def _record_text(self) -> str:
         """The record-level figure that stands beside every entry-level one."""
         tight = _promise(self.record_epsilon, self.record_delta)
-        if self.record_epsilon == self.simple_record_epsilon or self.privacy.unit == "record":
+        if self.record_epsilon == self.simple_record_epsilon or self.privacy.unit != "entry":
             return tight
         if self.simple_record_epsilon == float("inf"):
             return f"{tight} (composition over the {self.n_columns} entries of a row)"
@@ -276,7 +277,9 @@ class Certificate:
         from permea.privacy.units import _short
 
         bound = self.privacy.bound
-        if self.privacy.unit == "record":
+        if self.privacy.domain is None:
+            return "declared by a schema of the columns, not read off the data"
+        if self.privacy.unit != "entry":
             clip = self.privacy.clip_norm
             extra = "" if clip is None else f"; rows shrunk to the public norm {clip:g}"
         else:

@@ -26,6 +26,7 @@ _CHARGED_FIELDS = (
     "dataset", "description", "unit", "epsilon", "delta", "mechanism", "unit_losses",
     "record_losses",
 )  # fmt: skip
+_ORDER = tuple(UNITS)  # a promise about a unit holds for those before it
 _HIDDEN_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")  # characters that people cannot see
 
 
@@ -63,8 +64,8 @@ class Budget:
                 f"A budget needs a positive epsilon and a delta in [0, 1), per {self.unit}."
             )
         if self.unit not in get_args(Unit):
-            known = " or ".join(map(repr, get_args(Unit)))
-            raise ValueError(f"The unit of a budget is {known}.")
+            known = ", ".join(map(repr, get_args(Unit)))
+            raise ValueError(f"The unit of a budget is one of {known}.")
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
 
@@ -118,12 +119,18 @@ class Event:
         return not is_unnamed(self.dataset)
 
     def losses(self, unit: Unit) -> tuple[Loss, ...]:
-        """What the event costs per ``unit``; a promise per record holds per entry as well."""
-        return self.record_losses if unit == "record" else self.unit_losses
+        """What the event costs per ``unit``; a promise per person holds per record and entry."""
+        if unit == "person" and self.unit != "person":
+            raise LedgerError(
+                f"A release per {self.unit} cannot be charged to a budget per person: how many "
+                "rows a person has is not declared. Release it with unit='person', or declare "
+                "Privacy(rows_per_person=…)."
+            )
+        return self.unit_losses if unit == "entry" else self.record_losses
 
     def cost(self, unit: Unit) -> Spent:
         """What the event adds to an account per ``unit`` that adds up ε and δ."""
-        if self.unit in (unit, "record"):
+        if _ORDER.index(self.unit) >= _ORDER.index(unit):
             return Spent(self.epsilon, self.delta)
         return _converted(self.losses(unit), self.delta)
 

@@ -11,14 +11,19 @@ chunks or parties, and the sensitivity is that of integers, free of rounding. A 
 goes moves z zᵀ (upper triangle, off-diagonal entries weighted by √2, which is the Frobenius norm)
 by at most r², z yᵀ by r and the class counts by 1. The parts are Gaussian, so they compose to one
 Gaussian: μ² is the sum of (sensitivity / σ)². Proofs: ``docs/proofs/moments.md``.
+
+With ``unit="person"`` each of the m rows of a person has the weight w = 1/m: √w z, √w y and w enter
+the sums in place of z, y and 1. All her rows together then move the sums no further than one row
+may, because what she adds is a mean of what her rows would add.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
@@ -40,16 +45,25 @@ Neighbours = Literal["replace", "add/remove"]
 Outputs = Literal["classes", "numbers"]
 
 RELATIONS = {
-    "replace": "one whole row, with its output, is replaced by any other; the number of rows is "
-    "public",
-    "add/remove": "one whole row, with its output, is added or taken away",
+    "record": {
+        "replace": "one whole row, with its output, is replaced by any other; the number of rows "
+        "is public",
+        "add/remove": "one whole row, with its output, is added or taken away",
+    },
+    "person": {
+        "replace": "all rows of one person, with their outputs, are replaced by any other rows, "
+        "any number of them; the number of persons is public, the number of rows is not",
+        "add/remove": "all rows of one person, with their outputs, are added or taken away",
+    },
 }
 ROW_STEPS = 2**16  # steps per radius of a row z, and per unit of an output
 MEAN_STEPS = 2**32  # steps per norm of a row of features
 SQUARE_STEPS = ROW_STEPS**2  # steps of products: of z zᵀ, z yᵀ, and of the counts
 _NOISE_STEPS = 2**36  # the grid is refined until the noise has at least so many steps
 _LARGEST_SUM = 2**62  # whole numbers of 64 bits, with room for the noise
+LARGEST_GROUP = 2**16  # rows of one person
 _EXACT_ROWS = 2**13  # rows per block: products below 2**32 add up exactly in doubles
+UNIT_STEPS = 2**32  # steps per unit, of the weight of all rows
 _SHRINK = 1.0 - 1e-9  # far more than a computed norm can be wrong
 
 
@@ -76,13 +90,14 @@ def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> floa
     """(sensitivity / σ)² of all parts together, exact for classes: ``docs/proofs/moments.md``.
 
     Replacing a row by one of another class moves all parts by √2; by one of its own class with z
-    turned by an angle of more than 90° it moves z yᵀ by up to 2, and z zᵀ by less.
+    turned by an angle of more than 90° it moves z yᵀ by up to 2, and z zᵀ by less. The size is
+    noised where it is private; when a row is replaced, only weights can change it.
 
     Examples
     --------
     >>> equal = Scales(*[1.0] * 5)
     >>> squared_mu(equal, "add/remove", "classes"), squared_mu(equal, "replace", "classes")
-    (5.0, 10.0)
+    (5.0, 11.0)
     """
     mean, size, second, cross, counts = (1.0 / s**2 for s in scales)
     if neighbours == "add/remove":
@@ -90,9 +105,10 @@ def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> floa
         return mean + size + second + cross + most * counts
     turned = min(1.0, cross / (2.0 * second))  # cosine of the worst angle, negated
     own_class = 2.0 * turned * cross - 2.0 * turned**2 * second
+    rest = 4.0 * mean + size + 2.0 * second + 2.0 * cross
     if outputs == "classes":
-        return 4.0 * mean + 2.0 * second + 2.0 * cross + max(own_class, 2.0 * counts)
-    return 4.0 * mean + 2.0 * second + 2.0 * cross + own_class + 4.0 * counts
+        return rest + max(own_class, 2.0 * counts)
+    return rest + own_class + 4.0 * counts
 
 
 @dataclass(frozen=True)
@@ -101,7 +117,8 @@ class MomentPlan:
 
     ``n_outputs`` counts classes, or the constant 1 and the numbers after it. ``scales`` are the
     noises per unit sensitivity; ``loss`` is what the release costs under ``neighbours``,
-    ``replace_loss`` what it costs when a row is replaced (the record of a ledger).
+    ``replace_loss`` what it costs when a unit is replaced (the unit of a ledger). With ``weighted``
+    rows have weights of their own, such as class weights; their total is private.
     """
 
     privacy: Privacy
@@ -115,6 +132,22 @@ class MomentPlan:
     scales: Scales
     loss: Loss
     replace_loss: Loss
+    weighted: bool = False
+
+    @property
+    def size_is_public(self) -> bool:
+        """Whether the number of records or persons is public, and is the weight of all rows."""
+        return self.neighbours == "replace" and not self.weighted
+
+    def mu(self, neighbours: Neighbours) -> float:
+        """Sensitivity / σ of all parts together, with what truncated weights can add to it."""
+        if neighbours == "add/remove":
+            return math.sqrt(squared_mu(self.scales, neighbours, self.outputs))
+        size = self.scales.size if self.weighted else math.inf  # a replaced unit counts as one
+        exact = math.sqrt(squared_mu(self.scales._replace(size=size), neighbours, self.outputs))
+        rows = LARGEST_GROUP if self.privacy.unit == "person" else int(self.weighted)
+        entries = 1 if self.outputs == "classes" else self.n_counts
+        return exact + 2.0 * rows * math.sqrt(entries) / (SQUARE_STEPS * self.scales.counts)
 
     @property
     def n_counts(self) -> int:
@@ -129,7 +162,7 @@ class MomentPlan:
         return 1 << max(0, math.ceil(math.log2(_NOISE_STEPS / (scale * steps))))
 
     def most_rows(self) -> int:
-        """How many rows fit into 64-bit sums."""
+        """How many records or persons fit into 64-bit sums."""
         worst = max(
             int(steps) * self.refinement(scale, steps)
             for scale, steps in zip(self.scales, _STEPS, strict=True)
@@ -137,16 +170,18 @@ class MomentPlan:
         return _LARGEST_SUM // worst
 
     def event(self, dataset: str, description: str) -> Event:
-        """One spend for a ledger, whose record is a replaced row."""
+        """One spend for a ledger, whose unit is replaced."""
         privacy, loss = self.privacy, (self.replace_loss,)
         epsilon = privacy.epsilon
         if self.neighbours == "add/remove":
             epsilon = tight_epsilon(loss, privacy.delta)
             description += f" (ε = {privacy.epsilon:g} add/remove, charged as replace-one)"
-        return Event(dataset, description, "record", epsilon, privacy.delta, "gaussian", loss, loss)
+        return Event(
+            dataset, description, privacy.unit, epsilon, privacy.delta, "gaussian", loss, loss
+        )
 
 
-_STEPS = Scales(MEAN_STEPS, 2**32, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS)
+_STEPS = Scales(MEAN_STEPS, UNIT_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS)
 
 
 def plan_moments(
@@ -159,8 +194,12 @@ def plan_moments(
     radius: float = 0.5,
     feature_norm: float = 1.0,
     split: Split | tuple[float, float, float, float] = Split(),  # noqa: B008
+    weighted: bool = False,
 ) -> MomentPlan:
     """Calibrate the noise of a release of moments.
+
+    With ``weighted`` rows may have weights of their own in [0, 1], beside those of
+    :func:`row_weights`; the weight of all rows is noised then, with a tenth of the mean's share.
 
     Examples
     --------
@@ -173,7 +212,7 @@ def plan_moments(
     True
     """
     shares = _check(privacy, neighbours, outputs, radius, feature_norm, split)
-    size_share = 0.1 * shares.mean if neighbours == "add/remove" else 0.0
+    size_share = 0.1 * shares.mean if neighbours == "add/remove" or weighted else 0.0
     mean_share = shares.mean - size_share
     size = math.inf if size_share == 0 else size_share**-0.5
     rest = (share**-0.5 for share in shares[1:])
@@ -181,7 +220,7 @@ def plan_moments(
     promise = replace(privacy, mechanism="gaussian", resolution=SQUARE_STEPS)
     draft = MomentPlan(
         promise, neighbours, outputs, n_features, n_outputs, float(radius), float(feature_norm),
-        shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0),
+        shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0), bool(weighted),
     )  # fmt: skip
     goal = gaussian_mu(privacy.epsilon, privacy.delta)
     eta, tau = _slack(_scaled(draft, goal), goal)
@@ -195,11 +234,12 @@ def plan_moments(
 
 def _scaled(draft: MomentPlan, mu: float) -> MomentPlan:
     """The plan with noise in the proportions of ``draft`` and a total of ``mu``."""
-    factor = math.sqrt(squared_mu(draft.scales, draft.neighbours, draft.outputs)) / mu
+    factor = draft.mu(draft.neighbours) / mu
     plan = replace(draft, scales=Scales(*(s * factor for s in draft.scales)))
     losses = {}
-    for relation in ("replace", "add/remove"):
-        own = math.sqrt(squared_mu(plan.scales, relation, plan.outputs))
+    relations: tuple[Neighbours, ...] = ("replace", "add/remove")
+    for relation in relations:
+        own = plan.mu(relation)
         eta, tau = _slack(plan, own)
         losses[relation] = Loss("gaussian", own, 1, tau, eta)
     return replace(plan, loss=losses[plan.neighbours], replace_loss=losses["replace"])
@@ -224,15 +264,15 @@ def _check(
 ) -> Split:
     if "moments" not in RELEASES[privacy.unit] or privacy.delta <= 0:
         raise ValueError(
-            "Moments hide whole records with Gaussian noise: they need unit='record' and delta > 0 "
-            f"per record, e.g. delta=1e-5; got {privacy.describe()}."
+            "Moments hide whole records or persons with Gaussian noise: they need unit='record' or "
+            f"unit='person', and delta > 0, e.g. delta=1e-5; got {privacy.describe()}."
         )
     if privacy.sampler != "grid" or privacy.clip_norm is not None:
         raise ValueError(
             "Moments are noised on their own grid and clipped to `radius`: leave sampler and "
             "clip_norm of Privacy at their defaults."
         )
-    if neighbours not in RELATIONS:
+    if neighbours not in RELATIONS[privacy.unit]:
         raise ValueError(f"neighbours must be 'replace' or 'add/remove', got {neighbours!r}.")
     if outputs not in ("classes", "numbers"):
         raise ValueError(f"outputs must be 'classes' or 'numbers', got {outputs!r}.")
@@ -263,12 +303,17 @@ class MomentSums:
     second: Integers
     cross: Integers
     counts: Integers
-    n_rows: int
+    weight: int  #: of all rows, in steps of 2⁻³²
+
+    @property
+    def n_units(self) -> int:
+        """Number of records, or of persons."""
+        return _whole_units(self.weight)
 
     def __add__(self, other: "MomentSums") -> "MomentSums":
         return MomentSums(
             self.second + other.second, self.cross + other.cross, self.counts + other.counts,
-            self.n_rows + other.n_rows,
+            self.weight + other.weight,
         )  # fmt: skip
 
 
@@ -277,17 +322,85 @@ class FeatureSums:
     """Exact sum of rows of features in whole steps, for the mean: private and additive."""
 
     features: Integers
-    n_rows: int
+    weight: int  #: of all rows, in steps of 2⁻³²
+
+    @property
+    def n_units(self) -> int:
+        """Number of records, or of persons."""
+        return _whole_units(self.weight)
 
     def __add__(self, other: "FeatureSums") -> "FeatureSums":
-        return FeatureSums(self.features + other.features, self.n_rows + other.n_rows)
+        return FeatureSums(self.features + other.features, self.weight + other.weight)
 
 
-def to_steps(rows: Array, norm: float, steps: int) -> NDArray[np.float64]:
+def _whole_units(weight: int) -> int:
+    """The number of units whose rows weigh so much; m weights 1/m fall short by under m steps."""
+    return -(-weight // UNIT_STEPS)
+
+
+def count_rows(groups: ArrayLike) -> Counter[Any]:
+    """How many rows each person has; counts of chunks add up. Private, like ``groups``.
+
+    Examples
+    --------
+    >>> count_rows(["ann", "bob", "ann"]) + count_rows(["ann"])
+    Counter({'ann': 3, 'bob': 1})
+    """
+    return Counter(_person_ids(groups))
+
+
+def row_weights(groups: ArrayLike, counted: Counter[Any] | None = None) -> NDArray[np.float64]:
+    """Weight 1/m of each row of a person with m rows.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n,)
+        Whose each row is: numbers or texts. A missing one (None, NaN, an empty text) is an error.
+    counted : Counter, optional
+        Rows of each person, when these rows are one chunk of several: see :func:`count_rows`.
+
+    Examples
+    --------
+    >>> row_weights(["ann", "bob", "ann"])
+    array([0.5, 1. , 0.5])
+    """
+    people = _person_ids(groups)
+    rows = Counter(people) if counted is None else counted
+    if rows and max(rows.values()) > LARGEST_GROUP:
+        raise ValueError(
+            f"A person has more than {LARGEST_GROUP} rows, which the proof does not cover. Leave "
+            "out rows by a rule that looks at one person at a time."
+        )
+    if any(person not in rows for person in people):
+        raise ValueError("These rows are of persons whose rows were not counted before.")
+    return 1.0 / np.array([rows[person] for person in people], dtype=np.float64)
+
+
+def _person_ids(groups: ArrayLike) -> list[Any]:
+    people = np.asarray(groups, dtype=object)  # as they are: no id depends on the other rows
+    if people.ndim != 1 or any(map(_is_missing, people)):
+        raise ValueError(
+            "groups must name one person for every row, without missing values. Leave out rows of "
+            "unknown persons, or count each as a person of its own."
+        )
+    return list(people)
+
+
+def _is_missing(person: Any) -> bool:
+    try:
+        return person is None or bool(person != person) or not str(person).strip()
+    except TypeError:  # pandas.NA
+        return True
+
+
+def to_steps(
+    rows: Array, norm: float, steps: int, factors: Array | None = None
+) -> NDArray[np.float64]:
     """Shrink rows to ``norm`` and round them towards zero, to whole steps of ``norm / steps``.
 
-    What the proof uses: the whole numbers of a row are a function of that row alone, and their
-    norm is at most ``steps``. NaN and infinity have no whole number and are refused.
+    What the proof uses: the whole numbers of a row are a function of that row alone (and of its
+    factor in [0, 1]), and their norm is at most ``steps`` (times the factor). NaN and infinity have
+    no whole number and are refused.
 
     Examples
     --------
@@ -302,52 +415,91 @@ def to_steps(rows: Array, norm: float, steps: int) -> NDArray[np.float64]:
             "the transformer on public rows at the edges of the declared domain."
         )
     whole *= steps / norm
+    if factors is not None:
+        whole *= factors[:, None]
     return np.trunc(whole, out=whole)
 
 
-def sum_features(features: Array, plan: MomentPlan) -> FeatureSums:
-    """Sum of features for the mean, each row clipped to the public norm."""
+def sum_features(features: Array, plan: MomentPlan, weights: Array | None = None) -> FeatureSums:
+    """Sum of features for the mean, each row clipped to the public norm.
+
+    ``weights`` are those of :func:`row_weights` for ``unit="person"``, times weights of rows in
+    [0, 1] where the plan is ``weighted``.
+    """
+    w = _checked_weights(weights, len(features), plan)
     total = np.zeros(plan.n_features, dtype=np.int64)
-    for start in range(0, len(features), _EXACT_ROWS):
-        block = to_steps(features[start : start + _EXACT_ROWS], plan.feature_norm, MEAN_STEPS)
+    for part in _blocks(len(features)):
+        factors = None if weights is None else w[part]
+        block = to_steps(features[part], plan.feature_norm, MEAN_STEPS, factors)
         total += block.sum(axis=0).astype(np.int64)
-    return FeatureSums(total, len(features))
+    return FeatureSums(total, _total_weight(w))
 
 
-def sum_moments(Z: Array, Y: Array, plan: MomentPlan) -> MomentSums:
+def sum_moments(Z: Array, Y: Array, plan: MomentPlan, weights: Array | None = None) -> MomentSums:
     """Sums of centred features Z and outputs Y (class indicators, or numbers).
 
     For ``outputs="numbers"`` Y has the columns (1, y), each of the q numbers is clipped to
-    [-1/√q, 1/√q], and (1, y)/√2 enters the cross moments.
+    [-1/√q, 1/√q], and (1, y)/√2 enters the cross moments. ``weights`` as in :func:`sum_features`.
     """
+    w = _checked_weights(weights, len(Z), plan)
     D, C = plan.n_features, plan.n_outputs
     second, cross = np.zeros((D, D), np.int64), np.zeros((D, C), np.int64)
     counts = np.zeros(plan.n_counts, np.int64)
-    for start in range(0, len(Z), _EXACT_ROWS):
-        z = to_steps(Z[start : start + _EXACT_ROWS], plan.radius, ROW_STEPS)
-        y, counted = _outputs_in_steps(Y[start : start + _EXACT_ROWS], plan)
+    for part in _blocks(len(Z)):
+        roots = None if weights is None else np.sqrt(w[part])
+        z = to_steps(Z[part], plan.radius, ROW_STEPS, roots)
+        y, counted = _outputs_in_steps(Y[part], plan, w[part, None])
         second += (z.T @ z).astype(np.int64)
         cross += (z.T @ y).astype(np.int64)
         counts += counted.sum(axis=0).astype(np.int64)
-    return MomentSums(second, cross, counts, len(Z))
+    return MomentSums(second, cross, counts, _total_weight(w))
+
+
+def _blocks(n_rows: int) -> list[slice]:
+    return [slice(start, start + _EXACT_ROWS) for start in range(0, n_rows, _EXACT_ROWS)]
+
+
+def _checked_weights(weights: Array | None, n_rows: int, plan: MomentPlan) -> NDArray[np.float64]:
+    """Weights that the proof covers: 1/m, or any in [0, 1] where their total is noised."""
+    person = plan.privacy.unit == "person"
+    if weights is None and person:
+        raise ValueError("unit='person' needs weights of rows: see row_weights(groups).")
+    if weights is None:
+        return np.ones(n_rows)
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (n_rows,) or not np.all((w >= 0) & (w <= 1)):
+        raise ValueError("weights must hold one number in [0, 1] for every row.")
+    if not plan.weighted:
+        shares = 1.0 / np.rint(1.0 / np.maximum(w, 1e-9))
+        if not np.all(w == (shares if person else 1.0)):
+            raise ValueError(
+                "These weights are not 1/m for the m rows of a person. Plan the release with "
+                "weighted=True, so that the weight of all rows is noised."
+            )
+    return w
+
+
+def _total_weight(w: NDArray[np.float64]) -> int:
+    return sum(int(np.trunc(w[part] * UNIT_STEPS).sum()) for part in _blocks(len(w)))
 
 
 def _outputs_in_steps(
-    Y: Array, plan: MomentPlan
+    Y: Array, plan: MomentPlan, w: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Outputs for the cross moments, and for the counts, in whole steps."""
+    root = np.sqrt(w)
     if plan.outputs == "classes":
         indicators = np.asarray(Y, dtype=np.float64)
         if not np.all((indicators == 0) | (indicators == 1)) or np.any(indicators.sum(1) != 1):
             raise ValueError("Class indicators must hold a single 1 in every row.")
-        return indicators * ROW_STEPS, indicators * SQUARE_STEPS
+        return indicators * np.trunc(root * ROW_STEPS), indicators * np.trunc(w * SQUARE_STEPS)
     if not np.all(np.isfinite(Y)):
         raise ValueError("Outputs with NaN or infinity cannot be summed; leave out their rows.")
     box = 1.0 / math.sqrt(Y.shape[1] - 1)  # every output by itself, so that the norm is at most 1
     y = np.trunc(np.clip(np.asarray(Y[:, 1:], np.float64), -box, box) * ROW_STEPS * _SHRINK)
     one = np.full((len(y), 1), float(ROW_STEPS))
-    both = np.trunc(np.hstack([one, y]) * (_SHRINK / math.sqrt(2.0)))
-    return both, np.hstack([one * ROW_STEPS, y * ROW_STEPS, y * y])
+    both = np.trunc(np.hstack([one, y]) * (_SHRINK / math.sqrt(2.0)) * root)
+    return both, np.trunc(np.hstack([one * ROW_STEPS, y * ROW_STEPS, y * y]) * w)
 
 
 @dataclass(frozen=True)
@@ -365,7 +517,7 @@ class Moments:
     outputs, squares : ndarray of shape (C,)
         Σ y and Σ y² (of every output).
     size : float
-        Number of rows.
+        Number of rows, or of persons; with weights, the weight of all rows.
     second_noise, cross_noise, squares_noise : float
         Standard deviation of the noise on the diagonal of ``second`` (off it the variance is
         half), on the entries of ``cross`` and of ``squares``; 0 for none.
@@ -471,7 +623,7 @@ class ChargedMoments:
     def release_mean(self, sums: FeatureSums) -> NDArray[np.float64]:
         """The noised mean of the features, once."""
         self._payment.use("mean")
-        _check_rows(sums.n_rows, self.plan)
+        _check_units(sums.n_units, self.plan)
         noise = mean_noise(self.plan, self._source)
         self._mean = mean_from_steps(noised_mean_steps(sums, noise, self.plan), self.plan)
         return self._mean
@@ -481,18 +633,19 @@ class ChargedMoments:
         if self._mean is None:
             raise RuntimeError("Release the mean first, then the moments about it.")
         self._payment.use("moments")
-        _check_rows(sums.n_rows, self.plan)
+        _check_units(sums.n_units, self.plan)
         noised = add_noise(sums, moment_noise(self.plan, self._source), self.plan)
         moments = moments_from_steps(noised, self.plan)
         certificate = self._payment.certify(certify(self.plan, moments, self._source.seeded))
         return Release(certificate=certificate, moments=moments, mean=self._mean)
 
 
-def _check_rows(n_rows: int, plan: MomentPlan) -> None:
-    if n_rows > plan.most_rows():
+def _check_units(n_units: int, plan: MomentPlan) -> None:
+    if n_units > plan.most_rows():
         raise OverflowError(
-            f"Sums over more than {plan.most_rows()} rows do not fit into 64 bits at this epsilon. "
-            "Release the moments of parts of the rows, as parties of a federation do."
+            f"Sums over more than {plan.most_rows()} {plan.privacy.unit}s do not fit into 64 bits "
+            "at this epsilon. Release the moments of parts of the rows, as parties of a federation "
+            "do."
         )
 
 
@@ -518,8 +671,8 @@ def mean_noise(plan: MomentPlan, source: BitSource, *, shares: int = 1) -> MeanN
     """Noise for the mean, or one of ``shares`` parts whose sum is that noise."""
     features = _draw(plan.scales.mean, MEAN_STEPS, plan.n_features, plan, source, shares)
     size = 0
-    if math.isfinite(plan.scales.size):
-        size = int(_draw(plan.scales.size, _STEPS.size, 1, plan, source, shares)[0])
+    if not plan.size_is_public:
+        size = int(_draw(plan.scales.size, UNIT_STEPS, 1, plan, source, shares)[0])
     return MeanNoise(features, size)
 
 
@@ -556,12 +709,12 @@ def _draw(
 
 
 def noised_mean_steps(sums: FeatureSums, noise: MeanNoise, plan: MomentPlan) -> MeanNoise:
-    """Sum plus noise, in refined steps; the number of rows is exact when it is public."""
+    """Sum plus noise, in refined steps; the number of units is exact when it is public."""
     fine = plan.refinement(plan.scales.mean, MEAN_STEPS)
-    size = sums.n_rows
-    if math.isfinite(plan.scales.size):
-        steps = int(_STEPS.size)
-        size = sums.n_rows * steps * plan.refinement(plan.scales.size, steps) + noise.size
+    size = sums.n_units
+    if not plan.size_is_public:
+        weight = sums.weight if plan.weighted else sums.n_units * UNIT_STEPS
+        size = weight * plan.refinement(plan.scales.size, UNIT_STEPS) + noise.size
     return MeanNoise(sums.features * fine + noise.features, size)
 
 
@@ -569,9 +722,8 @@ def mean_from_steps(noised: MeanNoise, plan: MomentPlan) -> NDArray[np.float64]:
     """The noised mean in the units of the features."""
     grid = plan.feature_norm / (MEAN_STEPS * plan.refinement(plan.scales.mean, MEAN_STEPS))
     size = float(noised.size)
-    if math.isfinite(plan.scales.size):
-        steps = int(_STEPS.size)
-        size /= steps * plan.refinement(plan.scales.size, steps)
+    if not plan.size_is_public:
+        size /= UNIT_STEPS * plan.refinement(plan.scales.size, UNIT_STEPS)
     return np.asarray(noised.features * grid / max(size, 1.0))
 
 
@@ -583,7 +735,7 @@ def add_noise(sums: MomentSums, noise: MomentNoise, plan: MomentPlan) -> MomentS
     ]
     return MomentSums(
         sums.second * fine[0] + noise.second, sums.cross * fine[1] + noise.cross,
-        sums.counts * fine[2] + noise.counts, sums.n_rows if plan.neighbours == "replace" else 0,
+        sums.counts * fine[2] + noise.counts, sums.weight if plan.size_is_public else 0,
     )  # fmt: skip
 
 
@@ -600,14 +752,14 @@ def moments_from_steps(noised: MomentSums, plan: MomentPlan) -> Moments:
     )
     noise = scales.second * r**2, scales.cross * r
     if plan.outputs == "classes":
-        size = float(noised.n_rows) if plan.neighbours == "replace" else float(counts.sum())
+        size = float(noised.n_units) if plan.size_is_public else float(counts.sum())
         return Moments(
             second * r**2, cross * r, cross.sum(axis=1) * r, counts, counts, max(size, 1.0), *noise,
             scales.counts,
         )  # fmt: skip
     width = math.sqrt(2.0)  # (1, y)/√2 went in
     q = plan.n_outputs - 1
-    size = float(noised.n_rows) if plan.neighbours == "replace" else float(counts[0])
+    size = float(noised.n_units) if plan.size_is_public else float(counts[0])
     return Moments(
         second * r**2, cross[:, 1:] * (r * width), cross[:, 0] * (r * width), counts[1 : 1 + q],
         np.maximum(counts[1 + q :], 0.0), max(size, 1.0), noise[0], noise[1] * width, scales.counts,
@@ -617,7 +769,8 @@ def moments_from_steps(noised: MomentSums, plan: MomentPlan) -> Moments:
 def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
     """The certificate of a release of moments; the neighbour relation is part of it."""
     privacy = plan.privacy
-    kept = NOT_PROTECTED[1:] if plan.neighbours == "replace" else NOT_PROTECTED[2:]
+    unit = privacy.unit
+    public = (f"the number of {unit}s and of features",) if plan.neighbours == "replace" else ()
     labels = (
         "the set of class labels, which is declared and not read from the rows"
         if plan.outputs == "classes"
@@ -630,22 +783,22 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
         n_rows=round(moments.size),
         n_columns=plan.n_features,
         noise=f"Gaussian on second moments, cross moments and counts; σ = {scales} times what one "
-        f"row adds; {100 * plan.split.mean:g} % of the budget for the mean",
+        f"{unit} adds; {100 * plan.split.mean:g} % of the budget for the mean",
         seeded=seeded,
         exposed_entries=0.0,
         record_epsilon=privacy.epsilon,
         record_delta=privacy.delta,
         simple_record_epsilon=privacy.epsilon,
         simple_record_delta=privacy.delta,
-        not_protected=(labels, *kept),
+        not_protected=(labels, *public, NOT_PROTECTED[-1]),
         classes="declared" if plan.outputs == "classes" else "",
-        neighbours=RELATIONS[plan.neighbours],
+        neighbours=RELATIONS[unit][plan.neighbours],
         released=f"moments of {plan.n_features} features, clipped to the radius {plan.radius:g} "
         "about their noised mean; no rows",
     )
     if plan.neighbours == "add/remove":
         return certificate.add_step(
-            f"when a row is replaced instead, the same noise keeps ε = {replace_epsilon:.4g} per "
-            f"record at δ = {privacy.delta:g} per record"
+            f"when a {unit} is replaced instead, the same noise keeps ε = {replace_epsilon:.4g} "
+            f"per {unit} at δ = {privacy.delta:g} per {unit}"
         )
     return certificate

@@ -180,7 +180,7 @@ _MAX_LOSSES = 12  # different columns are grouped into at most this many kinds o
 
 
 #: Kinds of release that can keep a promise about a unit; the first needs the least noise.
-RELEASES = {"entry": ("rows",), "record": ("moments", "rows")}
+RELEASES = {"entry": ("rows",), "record": ("moments", "rows"), "person": ("moments", "rows")}
 
 
 @dataclass(frozen=True)
@@ -311,8 +311,8 @@ def plan(privacy: Privacy, n_columns: int) -> Plan:
     >>> plan(Privacy(epsilon=1, domain=(0, 1)), 3).noise.expected_magnitude()
     1.0
     """
-    if "rows" not in RELEASES[privacy.unit]:
-        raise ValueError(f"Noise on rows cannot protect a {privacy.unit}.")
+    if privacy.unit == "person":
+        raise ValueError("Noise on rows cannot protect a person yet; release moments.")
     make = _plan_entry if privacy.unit == "entry" else _plan_record
     made = make(privacy, n_columns)
     if made.ceiling.max() > _MAX_STEPS:

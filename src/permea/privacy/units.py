@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from permea.privacy.noise import MECHANISMS
 
 Columns = float | tuple[float, ...]
-Unit = Literal["entry", "record"]
+Unit = Literal["entry", "record", "person"]
 Sampler = Literal["grid", "float"]
 
 UNITS: dict[str, str] = {
     "entry": "one entry of the data matrix changes by at most the bound",
     "record": "one whole row is replaced by any other row of the domain",
+    "person": "all rows of one person are replaced by any other rows, any number of them",
 }
 SAMPLERS = ("grid", "float")
 
@@ -37,12 +38,14 @@ class Privacy:
     delta : float, default=0.0
         Probability with which the bound on the loss may fail, in [0, 1). With ``mechanism=
         "optimal"`` it is the probability that an entry is released as it is.
-    unit : {"entry", "record"}, default="entry"
+    unit : {"entry", "record", "person"}, default="entry"
         ``"entry"``: one entry changes by at most ``bound`` (the adjacency of the documents).
-        ``"record"``: a whole row is replaced by another row of the domain.
+        ``"record"``: a whole row is replaced by another row of the domain. ``"person"``: all rows
+        of a person are replaced, whatever their number; ``groups`` says whose a row is.
     domain : (low, high)
         The public domain of the data, numbers or one number per column. Never read it off the
-        data: that would publish their minimum and maximum. Values outside are clipped.
+        data: that would publish their minimum and maximum. Values outside are clipped. Records
+        and persons may leave it to a :class:`permea.tables.Schema`.
     bound : float or sequence of float, optional
         The ``d`` of the documents, for ``unit="entry"`` alone; ``high - low`` by default.
     mechanism : {"optimal", "gaussian", "staircase"}, default="optimal"
@@ -51,7 +54,7 @@ class Privacy:
         diameter; needs δ > 0. ``"staircase"``: least expected magnitude at δ = 0, entries only.
         Other laws: ``permea.privacy.noise.MECHANISMS``.
     clip_norm : float, optional
-        For ``unit="record"``: rows are shrunk to this public norm (L1 for ``"optimal"``, L2 for
+        For records and persons: rows are shrunk to this public norm (L1 for ``"optimal"``, L2 for
         ``"gaussian"``) around the point of the domain nearest to zero; less noise is needed.
     resolution : int, optional
         Public grid: steps per ``bound`` (per width of the domain for records, per ``clip_norm``
@@ -59,6 +62,9 @@ class Privacy:
     sampler : {"grid", "float"}, default="grid"
         ``"float"`` adds floating-point noise, whose least significant bits are known to leak; the
         certificate says so.
+    rows_per_person : int, optional
+        The most rows that a person has, declared and not counted. Noise on rows with
+        ``unit="person"`` needs it; with the other units, it lets a ledger per person be charged.
 
     Examples
     --------
@@ -82,6 +88,7 @@ class Privacy:
     clip_norm: float | None = None
     resolution: int | None = None
     sampler: Sampler = "grid"
+    rows_per_person: int | None = None
 
     def __post_init__(self) -> None:
         self._set("epsilon", _number("epsilon", self.epsilon))
@@ -99,7 +106,8 @@ class Privacy:
         _choice("unit", self.unit, tuple(UNITS))
         _choice("mechanism", self.mechanism, tuple(MECHANISMS))
         _choice("sampler", self.sampler, SAMPLERS)
-        self._validate_domain()
+        if self.domain is not None or self.unit == "entry":
+            self._validate_domain()
         self._validate_bound()
         self._validate_mechanism()
         self._validate_grid()
@@ -107,7 +115,8 @@ class Privacy:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _validate_domain(self) -> None:
+    def _declared(self) -> tuple[Columns, Columns]:
+        """The domain, where one is needed."""
         if self.domain is None:
             raise ValueError(
                 "domain is missing. Declare the public range of the data, e.g. domain=(0, 1) for "
@@ -115,8 +124,12 @@ class Privacy:
                 "data mean (a sensor's range, a scale's ends), not from the data themselves: their "
                 "minimum and maximum are private."
             )
+        return self.domain
+
+    def _validate_domain(self) -> None:
+        declared = self._declared()
         try:
-            low, high = self.domain
+            low, high = declared
         except (TypeError, ValueError):
             raise ValueError("domain must be a pair (low, high), e.g. domain=(0, 1).") from None
         low, high = _columns("domain low", low), _columns("domain high", high)
@@ -137,10 +150,10 @@ class Privacy:
     def _validate_bound(self) -> None:
         if self.bound is None:
             return
-        if self.unit == "record":
+        if self.unit != "entry":
             raise ValueError(
-                "bound belongs to unit='entry'. For unit='record' a row may become any other row "
-                "of the domain; shrink the domain, or give clip_norm, to need less noise."
+                "bound belongs to unit='entry'. For records and persons a row may become any other "
+                "row of the domain; shrink the domain, or give clip_norm, to need less noise."
             )
         self._set("bound", _columns("bound", self.bound))
         bound, width = np.asarray(self.bound), self._width()
@@ -164,16 +177,17 @@ class Privacy:
         pure = self.mechanism not in ("optimal", "gaussian")
         if pure and (self.unit != "entry" or self.delta != 0):
             raise ValueError(
-                f"mechanism={self.mechanism!r} is for unit='entry' and delta=0. For records use "
-                "'optimal' or 'gaussian'; with delta > 0 per entry use 'optimal'."
+                f"mechanism={self.mechanism!r} is for unit='entry' and delta=0. For records and "
+                "persons use 'optimal' or 'gaussian'; with delta > 0 per entry use 'optimal'."
             )
 
     def _validate_grid(self) -> None:
         if self.clip_norm is not None:
             self._set("clip_norm", _number("clip_norm", self.clip_norm))
-            if self.unit != "record" or self.clip_norm <= 0:
+            if self.unit == "entry" or self.clip_norm <= 0:
                 raise ValueError(
-                    "clip_norm is a positive public norm of rows and belongs to unit='record'."
+                    "clip_norm is a positive public norm of rows and belongs to unit='record' or "
+                    "'person'."
                 )
         if self.resolution is not None:
             if isinstance(self.resolution, bool) or int(self.resolution) != self.resolution:
@@ -181,33 +195,35 @@ class Privacy:
             self._set("resolution", int(self.resolution))
             if not 2 <= self.resolution <= 2**40:
                 raise ValueError("resolution must lie between 2 and 2**40 grid steps.")
+        if self.rows_per_person is not None:
+            if isinstance(self.rows_per_person, bool) or (
+                int(self.rows_per_person) != self.rows_per_person or self.rows_per_person < 1
+            ):
+                raise ValueError("rows_per_person is a whole number of rows, at least 1.")
+            self._set("rows_per_person", int(self.rows_per_person))
 
     def _width(self) -> NDArray[np.float64]:
-        assert self.domain is not None
-        low, high = (np.asarray(end, dtype=np.float64) for end in self.domain)
+        low, high = (np.asarray(end, dtype=np.float64) for end in self._declared())
         return np.asarray(high - low)
 
     @property
     def n_columns(self) -> int | None:
         """Number of columns the declaration speaks of; ``None`` when it holds for any number."""
-        assert self.domain is not None
-        lengths = [len(v) for v in (*self.domain, self.bound) if isinstance(v, tuple)]
+        lengths = [len(v) for v in (*self._declared(), self.bound) if isinstance(v, tuple)]
         return lengths[0] if lengths else None
 
     @property
     def steps(self) -> int:
-        """Grid steps per bound (entry), per width or per ``clip_norm`` (record)."""
+        """Grid steps per bound (entry), per width or per ``clip_norm`` (record, person)."""
         return self.resolution or MECHANISMS[self.mechanism].grid_steps
 
     def lows(self, p: int) -> NDArray[np.float64]:
         """Lower ends of the domain of ``p`` columns."""
-        assert self.domain is not None
-        return self._spread("domain", self.domain[0], p)
+        return self._spread("domain", self._declared()[0], p)
 
     def highs(self, p: int) -> NDArray[np.float64]:
         """Upper ends of the domain of ``p`` columns."""
-        assert self.domain is not None
-        return self._spread("domain", self.domain[1], p)
+        return self._spread("domain", self._declared()[1], p)
 
     def bounds(self, p: int) -> NDArray[np.float64]:
         """The documents' ``d`` of ``p`` columns: ``bound``, or the width of the domain."""
@@ -232,12 +248,17 @@ class Privacy:
         --------
         >>> Privacy(epsilon=2, domain=(0, 1), unit="record").describe()
         'ε = 2 per record, δ = 0 per record'
+        >>> Privacy(epsilon=1, delta=1e-6, unit="person").describe()
+        'ε = 1 per person, δ = 1e-06 per person'
         """
         return f"ε = {self.epsilon:g} per {self.unit}, δ = {self.delta:g} per {self.unit}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; :meth:`from_dict` gives an equal object back."""
-        return asdict(self)
+        values = asdict(self)
+        if self.rows_per_person is None:  # as before it existed: signatures cover this text
+            del values["rows_per_person"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -260,11 +281,12 @@ class Privacy:
             f"epsilon={self.epsilon!r} per {self.unit}",
             f"delta={self.delta!r} per {self.unit}",
         ]
-        parts.append(f"domain={_short(self.domain)}")
+        if self.domain is not None:
+            parts.append(f"domain={_short(self.domain)}")
         if self.bound is not None:
             parts.append(f"bound={_short(self.bound)}")
         parts.append(f"mechanism={self.mechanism!r}")
-        for name in ("clip_norm", "resolution"):
+        for name in ("clip_norm", "resolution", "rows_per_person"):
             if getattr(self, name) is not None:
                 parts.append(f"{name}={getattr(self, name)!r}")
         if self.sampler != "grid":

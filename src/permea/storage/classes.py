@@ -158,6 +158,7 @@ _store(
     domain=maybe(tuple_of(Either(NUMBER, tuple_of(NUMBER)), 2)),
     bound=maybe(Either(NUMBER, tuple_of(NUMBER))), mechanism=Text(40), clip_norm=maybe(POSITIVE),
     resolution=maybe(Whole(2, 2**40)), sampler=Text(40),
+    optional={"rows_per_person": maybe(Whole(1, 2**40))},  # files of version 0.1 lack it
 )  # fmt: skip
 
 _store(
