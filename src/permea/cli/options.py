@@ -222,7 +222,7 @@ class LedgerOptions:
 def make_budget(epsilon: float, delta: float, unit: Unit) -> Budget:
     """The budget that a command line declares."""
     try:
-        return Budget(epsilon=epsilon, delta=delta, unit=unit.value)  # type: ignore[arg-type]
+        return Budget(epsilon=epsilon, delta=delta, unit=unit.value)
     except ValueError as error:
         raise UsageError(error) from error
 
