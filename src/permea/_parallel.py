@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import reduce
+from operator import add
+from typing import Any, TypeVar, cast
 
 from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import threadpool_limits
@@ -10,6 +12,8 @@ from threadpoolctl import threadpool_limits
 from permea._progress import progress
 
 Result = TypeVar("Result")
+Part = TypeVar("Part")
+Total = TypeVar("Total")
 
 
 def run_parallel(
@@ -38,6 +42,54 @@ def run_parallel(
 def _single_threaded_blas() -> Iterator[None]:
     with threadpool_limits(limits=1, user_api="blas"):
         yield
+
+
+def sum_parts(
+    function: Callable[[Part], Total], parts: Sequence[Part], *, engine: str | None = None
+) -> Total:
+    """Add up ``function(part)`` over the parts of a table, one after the other or on workers.
+
+    With ``engine="dask"`` the parts go to the workers of the current Dask client, and only the
+    results come back. What goes wrong with a part is not told in detail, because the messages of
+    a worker, which it also logs, may hold values of rows.
+
+    Examples
+    --------
+    >>> sum_parts(len, ["abc", "de"])
+    5
+    """
+    if engine is None:
+        return reduce(add, map(function, parts))
+    if engine != "dask":
+        raise ValueError(f"engine must be None or 'dask', got {engine!r}.")
+    try:
+        import distributed
+        from dask.delayed import delayed
+    except ImportError:
+        raise ImportError("engine='dask' needs Dask: pip install 'permea[dask]'.") from None
+    try:
+        client: Any = distributed.get_client()
+    except ValueError:
+        raise ValueError(
+            "engine='dask' needs a client: client = distributed.Client('tcp://scheduler:8786')."
+        ) from None
+    total: Total | None = None
+    work = client.compute([delayed(_guarded, pure=False)(function, part) for part in parts])
+    for future in distributed.as_completed(work):  # type: ignore[no-untyped-call]
+        found = future.result()
+        future.release()
+        if found is None:
+            raise ValueError("A worker could not read or use its part of the table.")
+        total = found if total is None else total + found
+    return cast(Total, total)
+
+
+def _guarded(function: Callable[[Part], Total], part: Part) -> Total | None:
+    """Run on a worker, which would log the arguments of a function that raises."""
+    try:
+        return function(part)
+    except Exception:
+        return None
 
 
 def batches(n_rows: int, size: int) -> Iterable[slice]:

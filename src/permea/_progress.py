@@ -55,3 +55,21 @@ def progress(
     [0, 1, 4, 9]
     """
     return iter(tqdm(iterable, total=total, desc=desc, disable=_disabled(disable), leave=False))
+
+
+def progress_rows(
+    tables: Iterable[Item], *, desc: str = "", disable: bool | None = None
+) -> Iterator[Item]:
+    """Walk through tables and show how many rows passed, and how many per second.
+
+    Examples
+    --------
+    >>> [len(rows) for rows in progress_rows(["abc", "de"], disable=True)]
+    [3, 2]
+    """
+    with tqdm(
+        desc=desc, unit=" rows", unit_scale=True, disable=_disabled(disable), leave=False
+    ) as bar:
+        for table in tables:
+            yield table
+            bar.update(len(table))  # type: ignore[arg-type]

@@ -28,14 +28,15 @@ MODULE_OF = {  # where the name that is imported is not the name that is install
     "seal-python": "seal",
 }
 NOT_IMPORTED = {
-    "dask": "joblib computes on it",
-    "distributed": "the backend of joblib for dask",
     "neurokit2": "the example and the benchmarks of heart beats use it",
     "pyarrow": "pandas reads Parquet with it",
     "setuptools": "concrete-python needs an old one",
 }
 PARTS = {"cli": "cli"}  # folders whose files may import what their extra brings at once
-FOR_USERS = ("cli", "plot", "federated", "encrypted", "tfhe", "heartbeats", "dask", "postgres")
+FOR_USERS = (
+    *("cli", "plot", "federated", "encrypted", "tfhe", "heartbeats"),
+    *("dask", "postgres", "sql"),
+)
 RESOLVED_ONLY = ("tfhe", "peers")
 
 
