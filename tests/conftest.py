@@ -33,3 +33,12 @@ def blobs():
     centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])
     y = np.repeat(np.arange(3), 40)
     return centres[y] + random.normal(size=(120, 2)), y
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A PostgreSQL server of its own."""
+    from postgres_server import running
+
+    with running() as server:
+        yield server

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from postgres_server import PASSWORD, psycopg
 
 from permea._parallel import sum_parts
 from permea.tables.reading import Chunks, people_weights, read_chunks
@@ -176,6 +177,31 @@ def test_a_partitioned_folder_has_the_columns_of_its_paths(tmp_path):
     chunks = read_chunks(tmp_path / "by")
     assert set(chunks.names) == set(TABLE.columns)
     assert sorted(rows_of(chunks.select(TABLE.columns))) == sorted(EXPECTED)
+
+
+def test_postgres_streams_the_rows_of_a_query(server):
+    with psycopg.connect(server.url().replace("&ledger=default", ""), autocommit=True) as opened:
+        opened.execute(
+            "CREATE TABLE visits (patient TEXT, age INT, dose FLOAT, ward TEXT, lab BIGINT)"
+        )
+        with opened.cursor().copy("COPY visits FROM STDIN") as copy:
+            for row in EXPECTED:
+                copy.write_row([value or None for value in row])
+    place = {"source": server.url().replace("&ledger=default", ""), "query": "SELECT * FROM visits"}
+    chunks = read_chunks(**place, rows=4)
+    assert rows_of(chunks) == EXPECTED
+    assert rows_of(chunks) == EXPECTED
+    with pytest.raises(ValueError, match='relation "visit" does not exist'):
+        read_chunks(place["source"], query="SELECT * FROM visit")
+    with pytest.raises(ValueError, match="there twice"):
+        read_chunks(place["source"], query="SELECT age, dose AS age FROM visits")
+    with pytest.raises(ValueError, match="refuses the login") as caught:
+        read_chunks(place["source"].replace(PASSWORD, "open-window"), query="SELECT 1")
+    assert "open-window" not in str(caught.value)
+    broken = read_chunks(place["source"], query="SELECT CAST(ward AS INT) FROM visits")
+    with pytest.raises(ValueError, match="could not be computed") as caught:
+        list(broken())
+    assert "left" not in str(caught.value)
 
 
 # ---- what cannot be read -------------------------------------------------------------------------

@@ -281,9 +281,11 @@ def _csv_tables(
             stream, read_options=read, parse_options=parse, convert_options=convert
         ) as batches,
     ):
+        cell = ""
         for batch in batches:
+            cell = batch[last[0]][-1].as_py() if len(batch) else cell
             yield batch
-        if batch[last[0]][-1].as_py().endswith(("\n", "\r")):
+        if cell.endswith(("\n", "\r")):
             raise ValueError("the file ends within quotation marks")
 
 
