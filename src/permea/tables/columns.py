@@ -30,6 +30,28 @@ NOT_YES_OR_NO = "values that are neither of the declared words for yes and no"
 NOT_A_DATE = "values that are not dates in the declared format"
 
 
+def _is_nothing(value: object) -> bool:
+    """Whether a value is None, NaN, NA or NaT."""
+    if isinstance(value, float | np.floating):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+class Blanks:
+    """Texts, and the numbers that they write, which stand for a missing value."""
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        self.texts = frozenset(word.strip().casefold() for word in words)
+        numbers = (_as_float(word) for word in self.texts)
+        self.numbers = frozenset(number for number in numbers if math.isfinite(number))
+
+    def cover(self, value: object) -> bool:
+        """Whether a single value is missing: None, NaN, NA, NaT, or one of these."""
+        if isinstance(value, str):
+            return value.strip().casefold() in self.texts or _as_float(value) in self.numbers
+        return _is_nothing(value) or _as_float(value) in self.numbers
+
+
 @dataclass(frozen=True)
 class Column:
     """What is known about a column before any row is seen."""
@@ -38,7 +60,7 @@ class Column:
     kind: ClassVar[str]
     problem: ClassVar[str]
 
-    def read(self, values: Values, blanks: frozenset[str]) -> tuple[Array, list[str]]:
+    def read(self, values: Values, blanks: Blanks) -> tuple[Array, list[str]]:
         """Positions of values, NaN where missing, and kinds of problems that were found."""
         positions = self._positions(values, blanks)
         missing = np.isnan(positions)
@@ -77,7 +99,7 @@ class Column:
         """What is written behind the column's name, for each feature but the missing one."""
         raise NotImplementedError
 
-    def _positions(self, values: Values, blanks: frozenset[str]) -> Array:
+    def _positions(self, values: Values, blanks: Blanks) -> Array:
         raise NotImplementedError
 
     def _encode_known(self, positions: Array, rows: Values, out: Array, bins: int) -> None:
@@ -186,7 +208,7 @@ class Number(Column):
             numbers = np.rint(numbers / step) * step
         return np.clip(numbers, self.low, self.high)
 
-    def _positions(self, values: Values, blanks: frozenset[str]) -> Array:
+    def _positions(self, values: Values, blanks: Blanks) -> Array:
         return as_numbers(values, blanks)
 
     def _encode_known(self, positions: Array, rows: Values, out: Array, bins: int) -> None:
@@ -226,10 +248,10 @@ class Choice(Column):
         """The values."""
         return [f"={name}" for name in self.names]
 
-    def _lookup(self, blanks: frozenset[str]) -> "_Lookup":
+    def _lookup(self, blanks: Blanks) -> "_Lookup":
         raise NotImplementedError
 
-    def _positions(self, values: Values, blanks: frozenset[str]) -> Array:
+    def _positions(self, values: Values, blanks: Blanks) -> Array:
         lookup = self._lookup(blanks)
         if values.dtype.kind in "biuf" and len(values):
             distinct, which = np.unique(values, return_inverse=True)
@@ -286,7 +308,7 @@ class Category(Choice):
         """The values, with "other" last if it is declared."""
         return (*self.values, "other") if self.other else self.values
 
-    def _lookup(self, blanks: frozenset[str]) -> "_Lookup":
+    def _lookup(self, blanks: Blanks) -> "_Lookup":
         places = {value: float(place) for place, value in enumerate(self.values)}
         return _Lookup(places, blanks, float(len(places)) if self.other else _UNKNOWN)
 
@@ -330,7 +352,7 @@ class YesNo(Choice):
         """The first word for no and the first word for yes."""
         return (self.no[0], self.yes[0])
 
-    def _lookup(self, blanks: frozenset[str]) -> "_Lookup":
+    def _lookup(self, blanks: Blanks) -> "_Lookup":
         places = {**dict.fromkeys(self.no, 0.0), **dict.fromkeys(self.yes, 1.0)}
         return _Lookup(places, blanks, _UNKNOWN, fold=True)
 
@@ -391,7 +413,7 @@ class Date(Column):
         """The points of the grid, as days."""
         return [f"@{date.fromordinal(int(point))}" for point in self.days.grid(bins)]
 
-    def _positions(self, values: Values, blanks: frozenset[str]) -> Array:
+    def _positions(self, values: Values, blanks: Blanks) -> Array:
         if values.dtype.kind == "M":
             days = values.astype("datetime64[D]")
             numbers = days.astype(np.int64) + float(date(1970, 1, 1).toordinal())
@@ -426,31 +448,29 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def as_numbers(values: Values, blanks: frozenset[str]) -> Array:
+def as_numbers(values: Values, blanks: Blanks) -> Array:
     """Numbers of a column: NaN where missing or infinite, `_UNKNOWN` where there is no number."""
-    if values.dtype.kind in "biuf":
-        numbers = values.astype(np.float64)
-        numbers[~np.isfinite(numbers)] = np.nan
-        return numbers
-    if values.dtype.kind in "mM":
+    kind = values.dtype.kind
+    if kind in "mM":
         return np.full(len(values), _UNKNOWN)
-    return np.array([_as_number(value, blanks) for value in values.tolist()], dtype=np.float64)
+    try:  # what `float` makes of every value, in one call
+        numbers = (values if kind in "biuf" else values.astype(object)).astype(np.float64)
+        numbers[~np.isfinite(numbers)] = math.nan
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.array([_as_float(value) for value in values.tolist()], dtype=np.float64)
+        unread = np.flatnonzero(numbers == _UNKNOWN)
+        numbers[[place for place in unread if blanks.cover(values[place])]] = math.nan
+    if blanks.numbers:
+        numbers[np.isin(numbers, list(blanks.numbers))] = math.nan
+    return numbers
 
 
-def is_missing(value: object, blanks: frozenset[str]) -> bool:
-    """Whether a single value is missing: None, NaN, NA, NaT, or text that stands for it."""
-    if isinstance(value, str):
-        return value.strip().casefold() in blanks
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _as_number(value: Any, blanks: frozenset[str]) -> float:
+def _as_float(value: Any) -> float:
+    """A number, infinite as NaN; `_UNKNOWN` where there is none."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        return math.nan if is_missing(value, blanks) else _UNKNOWN
+        return _UNKNOWN
     return number if math.isfinite(number) else math.nan
 
 
@@ -460,16 +480,14 @@ class _Lookup(dict[Any, float]):
     def __init__(
         self,
         places: Mapping[str, float],
-        blanks: frozenset[str],
+        blanks: Blanks,
         unknown: float,
         fold: bool = False,
     ) -> None:
         super().__init__({word.casefold() if fold else word: at for word, at in places.items()})
         self._blanks, self._unknown, self._fold = blanks, unknown, fold
-        self._numbers: dict[float, float] = {}
-        for word, at in self.items():
-            self._numbers.setdefault(_as_number(word, frozenset()), at)
-        self._numbers.pop(_UNKNOWN, None)
+        numbers = ((_as_float(word), place) for word, place in reversed(self.items()))
+        self._numbers = {number: place for number, place in numbers if math.isfinite(number)}
 
     def __missing__(self, value: Any) -> float:
         place = self._find(value)
@@ -478,26 +496,24 @@ class _Lookup(dict[Any, float]):
         return place
 
     def _find(self, value: Any) -> float:
-        is_text = isinstance(value, str)
-        if not is_text and is_missing(value, self._blanks):
-            return math.nan
         text = as_text(value)
-        text = text.casefold() if self._fold else text
-        place = self.get(text, self._numbers.get(_as_number(value, frozenset())))
-        if place is not None:
-            return place
-        return math.nan if is_text and is_missing(value, self._blanks) else self._unknown
+        place = self.get(text.casefold() if self._fold else text)
+        if place is None:
+            place = self._numbers.get(_as_float(value))
+        if place is None or _is_nothing(value):
+            return math.nan if self._blanks.cover(value) else self._unknown
+        return place
 
 
 class _DateLookup(dict[Any, float]):
     """Days of dates; text that was read once is kept."""
 
-    def __init__(self, form: str, blanks: frozenset[str]) -> None:
+    def __init__(self, form: str, blanks: Blanks) -> None:
         super().__init__()
         self._form, self._blanks = form, blanks
 
     def __missing__(self, value: Any) -> float:
-        if is_missing(value, self._blanks):
+        if self._blanks.cover(value):
             return math.nan
         if isinstance(value, date):  # a datetime or a Timestamp too
             return float(value.toordinal())

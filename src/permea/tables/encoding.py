@@ -7,12 +7,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from permea._arrays import Array
+from permea._parallel import batches
 from permea.tables.columns import DEFAULT_BINS
 
 if TYPE_CHECKING:
     from permea.tables.schema import Schema
 
 MOST_FEATURES = 20_000
+_CACHED = 1 << 17  # entries of an array that stays in the cache
 _MARGIN = 1.0 - 2.0**-40  # more than all roundings of a row's norm together
 
 
@@ -94,7 +96,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if X is not None:
             self.schema.check_columns(X, roles=False)
         self.groups_ = self._layout()
-        self.n_features_out_ = max(group.stop for group in self.groups_.values())
+        self.n_features_out_ = _width(self.groups_)
         self.norm_bound_ = 1.0
         self.feature_names_in_ = np.array(self.schema.features, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
@@ -112,15 +114,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         groups = self._layout()
         positions = self.schema.read(X)
         n_rows = len(next(iter(positions.values())))
-        Z = np.zeros((n_rows, max(group.stop for group in groups.values())))
+        Z = np.zeros((n_rows, _width(groups)))
+        for part in batches(n_rows, max(1, _CACHED // Z.shape[1])):
+            self._encode({name: at[part] for name, at in positions.items()}, Z[part], groups)
+        return Z
+
+    def _encode(self, positions: dict[str, Array], Z: Array, groups: dict[str, slice]) -> None:
+        """Write the features of rows into zeros."""
         bins = self._bins
         for name, at in positions.items():
             self.schema.columns[name].encode(at, Z[:, groups[name]], bins)
         for first, second in self.schema.pairs:
             products = Z[:, groups[first], None] * Z[:, None, groups[second]]
-            Z[:, groups[_pair(first, second)]] = products.reshape(n_rows, -1)
+            Z[:, groups[_pair(first, second)]] = products.reshape(len(Z), -1)
         Z *= _MARGIN / math.sqrt(len(groups))
-        return Z
 
     def inverse_transform(self, X: Any) -> Any:
         """A pandas table of the values that features stand for.
@@ -132,11 +139,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Z = np.asarray(X, dtype=np.float64)
         groups = self._layout()
-        if Z.ndim != 2 or Z.shape[1] != max(group.stop for group in groups.values()):
-            raise ValueError(
-                f"These features were not made by this schema: {Z.shape[1:]} columns, and it makes "
-                f"{max(group.stop for group in groups.values())}."
-            )
+        if Z.ndim != 2 or Z.shape[1] != _width(groups):
+            raise ValueError(f"Rows of the {_width(groups)} features of this schema are needed.")
         columns = self.schema.columns
         return pd.DataFrame(
             {
@@ -187,6 +191,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.requires_fit = False
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
         return tags
+
+
+def _width(groups: dict[str, slice]) -> int:
+    return int(max(group.stop for group in groups.values()))
 
 
 def _pair(first: str, second: str) -> str:

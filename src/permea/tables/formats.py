@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import difflib
+import gzip
+import io
 import json
 import os
 import re
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 
 from permea._files import open_regular
 from permea._text import safe_json, safe_text
-from permea.tables.columns import KINDS, Column
+from permea.tables.columns import KINDS, Category, Column
 from permea.tables.frames import column_names
 from permea.tables.schema import Schema
 
@@ -97,7 +99,8 @@ def draft(table: Any) -> str:
     ----------
     table : path or table
         A CSV file, of which only the first line is read; a Parquet file, of which only the declared
-        types are read; or a pandas, polars or pyarrow table.
+        types are read; a pandas, polars or pyarrow table; or a Table Schema or REDCap dictionary,
+        whose gaps are left to be filled in.
 
     Returns
     -------
@@ -109,25 +112,41 @@ def draft(table: Any) -> str:
     >>> print(draft({"age": [63]}).split("ignored")[-1].splitlines()[-2])
     [columns.age]
     """
-    if isinstance(table, str | os.PathLike):
-        kinds = _kinds_of_file(Path(table))
-    else:
-        kinds = _kinds_of_frame(table)
-    typed = any(kind != TO_FILL_IN for kind in kinds.values())
-    header = _DRAFT_HEADER.format(types=" and their declared types" if typed else "")
-    return _write(header, {}, {name: _EMPTY[kind] for name, kind in kinds.items()})
+    if not isinstance(table, str | os.PathLike):
+        return _draft(_kinds_of_frame(table), " and their declared types")
+    path = Path(table)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        import pyarrow.parquet as parquet
+
+        return _draft(_kinds_of_frame(parquet.read_schema(path).empty_table()), " and their types")
+    names = [] if path.suffix.lower() == ".json" else _first_line(path)
+    if path.suffix.lower() == ".json" or {"Field Type", "field_type"} & set(names):
+        document = _document(path)
+        columns = document.pop("columns")
+        return _write(
+            _DRAFT_HEADER.format(types=" and what the dictionary says"), document, columns
+        )
+    if len(set(names)) < len(names):
+        raise ValueError("A column name stands there more than once. Rename one of them.")
+    return _draft(dict.fromkeys(names, TO_FILL_IN), "")
+
+
+def _draft(kinds: Mapping[str, str], types: str) -> str:
+    columns = {name: _EMPTY[kind] for name, kind in kinds.items()}
+    return _write(_DRAFT_HEADER.format(types=types), {}, columns)
 
 
 def _document(path: Path) -> dict[str, Any]:
     """What a file says, in the form of our TOML."""
     with open_regular(path) as file:
         data = file.read(_LARGEST)
-    text = data.decode("utf-8-sig")
-    if path.suffix.lower() == ".json":
-        return _from_table_schema(json.loads(text))
-    if path.suffix.lower() == ".csv":
-        return _from_redcap(text)
-    return _parse(text)
+    reader = _READERS.get(path.suffix.lower(), _parse)
+    try:
+        return reader(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError("A schema must be a text file in UTF-8.") from None
+    except (AttributeError, KeyError, TypeError, csv.Error):
+        raise ValueError("A part of the schema is not of the form that its format has.") from None
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -233,16 +252,16 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else safe_json(name)
 
 
-def _kinds_of_file(path: Path) -> dict[str, str]:
-    if path.suffix.lower() in (".parquet", ".pq"):
-        import pyarrow.parquet as parquet
-
-        return _kinds_of_frame(parquet.read_schema(path).empty_table())
-    import gzip
-
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        return dict.fromkeys(next(csv.reader(file), []), TO_FILL_IN)
+def _first_line(path: Path) -> list[str]:
+    """Column names of a CSV file; nothing else of it is read."""
+    with open_regular(path) as raw:
+        packed = path.suffix.lower() == ".gz"
+        data: Any = gzip.GzipFile(fileobj=raw) if packed else io.BufferedReader(raw)
+        with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file), [])
+    if not names:
+        raise ValueError("The file is empty: its first line must have the names of the columns.")
+    return names
 
 
 def _kinds_of_frame(frame: Any) -> dict[str, str]:
@@ -268,9 +287,190 @@ def _kind(declared: str) -> str:
     return TO_FILL_IN
 
 
-def _from_table_schema(document: Any) -> dict[str, Any]:
-    raise NotImplementedError
+# Frictionless Table Schema
+
+
+def _from_table_schema(text: str) -> dict[str, Any]:
+    """A Table Schema, or a data package with one resource, in the form of our TOML.
+
+    Label, target, person, ignored and pairs may stand beside its fields, under the same names.
+    """
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"The schema is not valid JSON: {safe_text(error)}.") from None
+    if isinstance(document, dict) and len(document.get("resources", ())) == 1:
+        document = document["resources"][0].get("schema")
+    if not isinstance(document, dict) or not isinstance(document.get("fields"), list):
+        raise ValueError('The file is no Table Schema: it has no list of "fields".')
+    fields = {str(field["name"]): field for field in document["fields"]}
+    ids = document.get("primaryKey", [])
+    ids = [ids] if isinstance(ids, str) else list(ids)
+    ids += [name for name, field in fields.items() if _constraints(field).get("unique")]
+    roles = {name: document[name] for name in _ROLES if name in document}
+    if "missingValues" in document:
+        roles["missing_values"] = document["missingValues"]
+    taken = {document.get(role) for role in ("label", "target", "person")}
+    roles["ignored"] = [*roles.get("ignored", ()), *(name for name in ids if name not in taken)]
+    columns = {
+        name: _from_field(field, optional=name not in taken)
+        for name, field in fields.items()
+        if name not in roles["ignored"] and name != document.get("person")
+    }
+    return {**roles, "columns": columns}
+
+
+def _constraints(field: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(field.get("constraints", {}))
+
+
+def _from_field(field: Mapping[str, Any], *, optional: bool) -> dict[str, Any]:
+    """One field of a Table Schema as a table of our TOML."""
+    limits = _constraints(field)
+    missing = {"missing": True} if optional and not limits.get("required") else {}
+    least = limits.get("minimum", limits.get("exclusiveMinimum", TO_FILL_IN))
+    most = limits.get("maximum", limits.get("exclusiveMaximum", TO_FILL_IN))
+    kind, form = field.get("type", "any"), field.get("format", "default")
+    values = limits.get("enum", field.get("categories"))
+    if kind == "boolean":
+        words = {"yes": field.get("trueValues"), "no": field.get("falseValues")}
+        return {"kind": "yesno", **{k: v for k, v in words.items() if v}, **missing}
+    if values:
+        listed = [value["value"] if isinstance(value, dict) else value for value in values]
+        return {"kind": "category", "values": listed, **missing}
+    if kind in ("integer", "number", "year"):
+        whole = {} if kind == "number" else {"whole": True}
+        return {"kind": "number", "low": least, "high": most, **whole, **missing}
+    if kind in _DATE_FORMATS:
+        form = {"default": _DATE_FORMATS[kind], "any": TO_FILL_IN}.get(form, form)
+        dates = {"first": least, "last": most, "format": form}
+        return {"kind": "date", **dates, **missing}
+    return {"kind": TO_FILL_IN, **missing}
+
+
+_DATE_FORMATS = {"date": "%Y-%m-%d", "datetime": "%Y-%m-%dT%H:%M:%SZ", "yearmonth": "%Y-%m"}
+
+
+# REDCap data dictionary
 
 
 def _from_redcap(text: str) -> dict[str, Any]:
-    raise NotImplementedError
+    """A data dictionary of REDCap in the form of our TOML.
+
+    The first field, which REDCap uses as the identifier of a record, is the person. Fields
+    marked as identifiers, notes and files are ignored, and so are the columns that an export adds.
+    """
+    rows = [
+        {_REDCAP.get(name, name): (value or "").strip() for name, value in row.items() if name}
+        for row in csv.DictReader(io.StringIO(text, newline=""))
+    ]
+    if not rows or not {"field_name", "field_type"} <= set(rows[0]):
+        raise ValueError("The file is no REDCap data dictionary: it lacks its column names.")
+    forms = dict.fromkeys(row.get("form_name", "") for row in rows)
+    ignored = [
+        "redcap_*",
+        *(f"{form}_{end}" for form in forms for end in ("complete", "timestamp")),
+    ]
+    columns: dict[str, Any] = {}
+    for row in rows[1:]:
+        name, kind = row["field_name"], row["field_type"]
+        if row.get("identifier", "").lower() == "y" or kind in ("notes", "file"):
+            ignored.append(f"{name}___*" if kind == "checkbox" else name)
+        elif kind == "checkbox":
+            boxes = {"kind": "yesno", "yes": ["1", "Checked"], "no": ["0", "Unchecked"]}
+            codes = (re.sub(r"\W", "_", code.lower()) for code in _choices(row))
+            columns |= {f"{name}___{code}": boxes | _optional(row) for code in codes}
+        elif kind != "descriptive":
+            columns[name] = _from_redcap_field(row) | _optional(row)
+    return {"person": rows[0]["field_name"], "ignored": ignored, "columns": columns}
+
+
+_REDCAP = {
+    "Variable / Field Name": "field_name",
+    "Form Name": "form_name",
+    "Field Type": "field_type",
+    "Choices, Calculations, OR Slider Labels": "choices",
+    "select_choices_or_calculations": "choices",
+    "Text Validation Type OR Show Slider Number": "validation",
+    "text_validation_type_or_show_slider_number": "validation",
+    "Text Validation Min": "least",
+    "text_validation_min": "least",
+    "Text Validation Max": "most",
+    "text_validation_max": "most",
+    "Identifier?": "identifier",
+    "Branching Logic (Show field only if...)": "branching_logic",
+    "Required Field?": "required_field",
+}
+
+
+def _from_redcap_field(row: Mapping[str, str]) -> dict[str, Any]:
+    """One field of a REDCap dictionary as a table of our TOML."""
+    kind, form = row["field_type"], row.get("validation", "")
+    least, most = row.get("least", ""), row.get("most", "")
+    if kind in ("radio", "dropdown"):
+        return {"kind": "category", "values": _choices(row) or TO_FILL_IN}
+    if kind in ("yesno", "truefalse"):
+        return {"kind": "yesno"}
+    if kind == "slider":
+        ends = {"low": _limit(least or "0"), "high": _limit(most or "100")}
+        return {"kind": "number", **ends, "whole": True}
+    if kind == "text" and form.startswith("date"):  # exported in this form, however it is shown
+        clock = " %H:%M:%S" if "seconds" in form else " %H:%M"
+        written = {"format": "%Y-%m-%d" + clock} if form.startswith("datetime") else {}
+        first, last = (limit[:10] if _DAY.match(limit) else TO_FILL_IN for limit in (least, most))
+        return {"kind": "date", "first": first, "last": last, **written}
+    if kind == "calc" or form.startswith(("integer", "number")):
+        whole = {"whole": True} if form == "integer" else {}
+        return {"kind": "number", "low": _limit(least), "high": _limit(most), **whole}
+    return {"kind": TO_FILL_IN}
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def _choices(row: Mapping[str, str]) -> list[str]:
+    """Codes of the choices ``1, Female | 2, Male``."""
+    choices = (choice.split(",", 1)[0].strip() for choice in row.get("choices", "").split("|"))
+    return [code for code in choices if code]
+
+
+def _optional(row: Mapping[str, str]) -> dict[str, Any]:
+    required = row.get("required_field", "").lower() == "y" and not row.get("branching_logic")
+    return {} if required else {"missing": True}
+
+
+def _limit(text: str) -> float | str:
+    """A limit as a number, or to be filled in."""
+    try:
+        number = float(text)
+    except ValueError:
+        return TO_FILL_IN
+    return int(number) if number.is_integer() else number
+
+
+_READERS = {".json": _from_table_schema, ".csv": _from_redcap}
+
+
+# categories that a table declares
+
+
+def declared_categories(frame: Any, *, missing: bool) -> dict[str, Column]:
+    """Columns whose type lists their values: pandas categoricals, pyarrow dictionaries, enums."""
+    names = column_names(frame, ())
+    if hasattr(frame, "column_names"):  # pyarrow
+        lists: list[Any] = [_dictionary(frame.column(place)) for place in range(len(names))]
+    else:
+        lists = [getattr(kind, "categories", None) for kind in getattr(frame, "dtypes", ())]
+    return {
+        name: Category(tuple(values), missing=missing)
+        for name, values in zip(names, lists, strict=False)
+        if values is not None
+    }
+
+
+def _dictionary(column: Any) -> list[Any] | None:
+    """All values that the dictionaries of a pyarrow column list, used or not."""
+    if not hasattr(column.type, "value_type") or not hasattr(column.type, "index_type"):
+        return None
+    chunks = column.chunks if hasattr(column, "chunks") else [column]
+    return list(dict.fromkeys(value for chunk in chunks for value in chunk.dictionary.to_pylist()))

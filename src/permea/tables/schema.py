@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
@@ -13,14 +13,14 @@ import numpy as np
 from permea._arrays import Array
 from permea._files import write_atomically
 from permea._text import safe_text
-from permea.tables.columns import MISSING, Choice, Column, Number, Values, as_text, is_missing
+from permea.tables.columns import MISSING, Blanks, Choice, Column, Number, Values, as_text
 from permea.tables.encoding import MOST_FEATURES, TableEncoder
 from permea.tables.frames import column_names, column_values
 
 LONG_LIST = 100
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Schema:
     """Declared columns of a table, and what each of them is for.
 
@@ -73,8 +73,9 @@ class Schema:
         object.__setattr__(self, "columns", dict(self.columns))
         for name in ("ignored", "missing_values"):
             object.__setattr__(self, name, _texts(getattr(self, name), name))
-        pairs = tuple(tuple(pair) for pair in self.pairs)
-        object.__setattr__(self, "pairs", pairs)
+        if isinstance(self.pairs, str) or not isinstance(self.pairs, Iterable):
+            raise ValueError("pairs must be lists of two different feature columns.")
+        object.__setattr__(self, "pairs", tuple(tuple(pair) for pair in self.pairs))
         problems = list(self._role_problems())
         if problems:
             raise ValueError("This schema cannot be used: " + "; ".join(problems) + ".")
@@ -113,6 +114,12 @@ class Schema:
         roles = {role: getattr(self, role) for role in ("label", "target", "person")}
         said = "".join(f", {role}={name!r}" for role, name in roles.items() if name is not None)
         return f"Schema({len(self.features)} features{said})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        mine, others = vars(self), vars(other)
+        return mine == others and list(self.columns) == list(other.columns)  # in the same order
 
     def __hash__(self) -> int:
         return hash((tuple(self.columns), self.label, self.target, self.person))
@@ -169,6 +176,62 @@ class Schema:
         from permea.tables.formats import read_schema
 
         return read_schema(cls, Path(path))
+
+    @classmethod
+    def from_categories(
+        cls,
+        frame: Any,
+        columns: Mapping[str, Column] | None = None,
+        *,
+        missing: bool = True,
+        **roles: Any,
+    ) -> Self:
+        """Take the lists of values that the types of a table declare.
+
+        Only call it on a table whose categories were declared: those that
+        ``astype("category")`` makes are read off the rows, and so is a dictionary of pyarrow that
+        was made by ``dictionary_encode``.
+
+        Parameters
+        ----------
+        frame : table
+            With pandas categoricals, polars enums or pyarrow dictionaries.
+        columns : mapping or None, default=None
+            The other columns; they decide where both declare one.
+        missing : bool, default=True
+            Whether values of the categories may be missing; those of the label may not.
+        **roles : dict
+            Label, target, person, ignored, pairs and missing_values, as for `Schema`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> sex = pd.Series(["f"], dtype=pd.CategoricalDtype(["f", "m"]))
+        >>> Schema.from_categories(pd.DataFrame({"sex": sex})).columns
+        {'sex': Category(missing=True, values=('f', 'm'), other=False)}
+        """
+        from permea.tables.formats import declared_categories
+
+        found = declared_categories(frame, missing=missing)
+        if roles.get("label") in found:
+            found[roles["label"]] = replace(found[roles["label"]], missing=False)
+        return cls({**found, **(columns or {})}, **roles)
+
+    def with_roles(self, **roles: Any) -> Self:
+        """The same columns with another label, target, person, ignored or pairs.
+
+        Examples
+        --------
+        >>> from permea.tables import Number, YesNo
+        >>> schema = Schema({"age": Number(0, 110), "died": YesNo(missing=True)})
+        >>> schema.with_roles(label="died").classes
+        ('no', 'yes')
+        """
+        columns = dict(self.columns)
+        for role in ("label", "target"):
+            if roles.get(role) in columns:
+                columns[roles[role]] = replace(columns[roles[role]], missing=False)
+        return replace(self, columns=columns, **roles)
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
@@ -331,17 +394,17 @@ class Schema:
         if self.person not in column_names(frame, self.features):
             raise ValueError(f"The table has no column {self.person!r}.")
         values = column_values(frame, self.person, self.features)
-        if values.dtype.kind in "iu":
-            return values.astype(str)
         blanks, listed = self._blanks, values.tolist()
-        if any(is_missing(value, blanks) for value in listed):
+        if values.dtype.kind in "iu" and not blanks.numbers:
+            return values.astype(str)
+        if any(blanks.cover(value) for value in listed):
             return None
         texts = [as_text(value) for value in listed]
         return np.array([text.removesuffix(".0") for text in texts], dtype=str)
 
     @property
-    def _blanks(self) -> frozenset[str]:
-        return frozenset(word.strip().casefold() for word in self.missing_values)
+    def _blanks(self) -> Blanks:
+        return Blanks(self.missing_values)
 
     @staticmethod
     def _quoted(names: Iterable[str], candidates: Iterable[str]) -> str:
@@ -369,7 +432,7 @@ def _with_suggestion(name: str, candidates: Iterable[str]) -> str:
 def _texts(values: Any, name: str) -> tuple[str, ...]:
     if isinstance(values, str):
         values = (values,)
-    if not all(isinstance(value, str) for value in values):
+    if not isinstance(values, Iterable) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"{name} must be a list of texts.")
     return tuple(values)
 
