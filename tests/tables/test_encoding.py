@@ -19,7 +19,7 @@ from table_strategies import schemas, tables, values_of
 from permea.tables import Category, Date, Number, Schema, TableEncoder, YesNo, default_bins
 from permea.tables.encoding import MOST_FEATURES
 
-SLOW = settings(max_examples=80, deadline=None)
+SLOW = settings(max_examples=60, deadline=None, derandomize=True)
 BINS = st.integers(2, 20)
 
 
@@ -320,3 +320,4 @@ def test_log_grids_begin_at_zero_or_above():
     assert grid[0] == 0.0
     assert grid[-1] == 1e6
     assert np.allclose(np.diff(np.log1p(grid)), np.log1p(1e6) / 6)
+    assert np.all(np.isfinite(Number(1e-308, 2, scale="log").grid(7)))

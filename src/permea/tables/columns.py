@@ -184,7 +184,8 @@ class Number(Column):
         steps = np.arange(count) / (count - 1)
         if self.scale == "log":
             start = low if low > 0 else self.resolution or 1.0
-            steps = np.expm1(steps * math.log1p(width / start)) / (width / start)
+            ratio = min(width / start, 1e12)  # twelve decades
+            steps = np.expm1(steps * math.log1p(ratio)) / ratio
         points = low + steps * width
         points[-1] = self.high
         points = np.unique(points)
