@@ -55,6 +55,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     norm_bound_: float
+    learns_nothing = True  #: ``fit`` reads no value: harmless before a private step of a pipeline
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Read the number of columns of ``X``, and nothing else of it."""

@@ -3,13 +3,17 @@
 What is learned from the sums is in :mod:`permea.models.linear`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
-from operator import add
-from typing import Any, ClassVar, Self
+from operator import add, mul
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -36,15 +40,45 @@ from permea.privacy.moments import (
     Neighbours,
     Outputs,
     Split,
+    count_rows,
     plan_moments,
+    row_weights,
     sum_features,
     sum_moments,
 )
 from permea.privacy.release import Release, read_after_charge, table_shape
 from permea.privacy.rowwise import shrink_rows
+from permea.tables import Schema, default_bins
+from permea.tables.frames import column_names, column_values
 
-Chunks = Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]]
+Result = TypeVar("Result")
+
 _KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
+_CHUNK = 4096  # rows mapped at once
+_TYPICAL_SIZE = 10_000  # sets the number of bins where the number of rows is not public
+
+
+class Part(NamedTuple):
+    """Some of the rows: a block of a matrix or columns by name, their outputs and weights."""
+
+    rows: Any
+    outputs: NDArray[Any]
+    weights: Array | None = None  #: None for 1 each
+
+    def cut(self, size: int) -> "Iterator[Part]":
+        """The same in parts of at most ``size`` rows."""
+        for block in batches(len(self.outputs), size):
+            rows = (
+                {name: column[block] for name, column in self.rows.items()}
+                if isinstance(self.rows, dict)
+                else self.rows[block]
+            )
+            weights = None if self.weights is None else self.weights[block]
+            yield Part(rows, self.outputs[block], weights)
+
+
+Parts = Callable[[], Iterable[Part]]
+Chunks = Callable[[], Iterable[Any]]
 
 
 def feature_map(features: str | Any, domain: tuple[ArrayLike, ArrayLike], n_columns: int) -> Any:
@@ -71,35 +105,38 @@ def feature_map(features: str | Any, domain: tuple[ArrayLike, ArrayLike], n_colu
     return features
 
 
-def column_range(chunks: Chunks) -> tuple[Array, Array]:
+def column_range(parts: Parts) -> tuple[Array, Array]:
     """Range of every column, for learning without a promise; a constant column gets a width."""
-    lows, highs = zip(*((np.min(X, axis=0), np.max(X, axis=0)) for X, _ in chunks()), strict=True)
+    blocks = (dense(part.rows) for part in parts())
+    lows, highs = zip(*((X.min(axis=0), X.max(axis=0)) for X in blocks), strict=True)
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     return low, np.where(high > low, high, low + 1.0)
 
 
-_CHUNK = 4096  # rows mapped at once
+def dense(rows: Any) -> Array:
+    """A block of rows as an array; blocks of a sparse matrix are small enough for that."""
+    return np.asarray(rows.toarray() if issparse(rows) else rows)
 
 
-class _MappedChunks:
-    """Features and outputs of chunks of rows, for two passes; half a gibibyte of them is kept."""
+class _MappedParts:
+    """Features, outputs and weights of parts of the rows; half a gibibyte of them is kept."""
 
-    def __init__(self, chunks: Chunks, transform: Callable[[Array], Array], keep: bool) -> None:
-        self._chunks, self._transform, self._keep = chunks, transform, keep
-        self._kept: list[tuple[Array, ArrayLike]] | None = None
+    def __init__(self, parts: Parts, transform: Callable[[Any], Array], keep: bool) -> None:
+        self._parts, self._transform, self._keep = parts, transform, keep
+        self._kept: list[Part] | None = None
 
-    def __iter__(self) -> Iterator[tuple[Array, ArrayLike]]:
+    def __iter__(self) -> Iterator[Part]:
         if self._kept is not None:
             yield from self._kept
             return
-        kept: list[tuple[Array, ArrayLike]] = []
+        kept: list[Part] = []
         size = 0
-        for X, y in self._chunks():
-            phi = self._transform(np.asarray(X))
-            size += phi.nbytes
+        for part in self._parts():
+            mapped = part._replace(rows=self._transform(part.rows))
+            size += mapped.rows.nbytes
             self._keep = self._keep and size <= _KEPT_BYTES
-            kept = [*kept, (phi, y)] if self._keep else []
-            yield phi, y
+            kept = [*kept, mapped] if self._keep else []
+            yield mapped
         self._kept = kept if self._keep else None
 
 
@@ -112,7 +149,9 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         privacy: Privacy | None = None,
+        schema: Schema | None = None,
         features: Any = "fourier",
+        bins: int | None = None,
         neighbours: Neighbours = "replace",
         radius: float = 0.25,
         feature_norm: float = 1.0,
@@ -123,7 +162,9 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         random_state: Any = None,
     ) -> None:
         self.privacy = privacy
+        self.schema = schema
         self.features = features
+        self.bins = bins
         self.neighbours = neighbours
         self.radius = radius
         self.feature_norm = feature_norm
@@ -133,22 +174,40 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         self.dataset = dataset
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows X and their outputs y: labels, or numbers of shape (n,) or (n, q).
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from rows X and their outputs y.
 
         With ``privacy`` the ledger is charged before a value is read, and the rows are released
         once, as moments.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or a frame with the columns of ``schema``
+            A frame is a pandas or polars frame, a pyarrow table, or a dict of columns.
+        y : array-like of shape (n,) or (n, q), optional
+            Labels, or numbers. With a schema the default is its label or target column.
+        groups : array-like of shape (n,), optional
+            Who each row belongs to. The m rows of a person count 1/m each, so that she counts
+            once. Needed for ``unit="person"``, where a schema's person column is the default.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows; with ``privacy`` they are clipped to [0, 1].
         """
-        charged = self._charge_moments(X, y)
-        rows, outputs = self._read(X, y, **self._checks)
+        self._check_units(groups is not None)
+        self._check_columns(X, y, groups)
+        charged = self._charge_moments(
+            X, y, size=self._public_size(X, groups), weighted=sample_weight is not None
+        )
+        whole = self._read_part(X, y, groups, sample_weight)
         if charged is None:
-            self._declare_from(outputs)
-
-        def chunks() -> Iterator[tuple[Array, NDArray[Any]]]:
-            for part in batches(len(rows), _CHUNK):
-                yield rows[part], outputs[part]
-
-        return self._fit_chunks(chunks, charged, keep=True)
+            self._declare_from(whole.outputs)
+        return self._fit_parts(lambda: whole.cut(_CHUNK), charged, keep=True)
 
     def fit_chunks(self, chunks: Chunks, *, keep: bool = False) -> Self:
         """Learn from more rows than fit into memory.
@@ -156,77 +215,199 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         chunks : callable
-            Called without arguments, twice, for an iterator over (X, y) with the same rows.
+            Called without arguments for an iterator over (X, y) or (X, y, groups), or with a
+            schema over frames. It is called two times, and once more to count the rows of each
+            person; the rows must be the same each time. `permea.tables.read_chunks` makes one
+            from files, folders, databases and frames.
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
         """
-        X, y = next(iter(chunks()), ((), ()))
-        table_shape(X)
+        X, y, groups = (None, None, None) if self.schema is not None else _first(chunks)
+        self._check_units(groups is not None)
         charged = self._charge_moments(X, y, fingerprint=False)
         if charged is None:
             self._declare(_n_numbers(y))
-            self.n_features_in_ = np.shape(X)[1]
+            self.n_features_in_ = self._n_columns(X)
+        counted = self._guarded(lambda: self._count_rows(chunks))
 
-        def checked() -> Iterator[tuple[Array, ArrayLike]]:
-            for X, y in chunks():
-                yield self._rows(X), y
+        def parts() -> Iterator[Part]:
+            for chunk in chunks():
+                yield self._part(*_opened(chunk), counted=counted)
 
-        return self._fit_chunks(checked, charged, keep)
+        return self._fit_parts(parts, charged, keep)
 
     def _charge_moments(
-        self, X: Any, y: ArrayLike, fingerprint: bool = True
-    ) -> ChargedMoments | None:
+        self, X: Any, y: Any, fingerprint: bool = True, size: int | None = None,
+        weighted: bool = False,
+    ) -> ChargedMoments | None:  # fmt: skip
         """Plan the release from what is public, and charge it before the rows are read."""
         self._start()
         if self.privacy is None:
             return None
-        plan = self.prepare(table_shape(X)[1], _n_numbers(y))
+        plan = self.prepare(self._n_columns(X), _n_numbers(y), size=size, weighted=weighted)
         return ChargedMoments(
             plan, random_state=self.random_state, ledger=self.ledger, dataset=self.dataset,
             description=f"noised moments of {plan.n_features} features",
             rows=X if fingerprint else None,
         )  # fmt: skip
 
-    def _fit_chunks(self, chunks: Chunks, charged: ChargedMoments | None, keep: bool) -> Self:
-        """Two passes over chunks of rows: the mean, then the moments about the noised mean."""
+    def _fit_parts(self, parts: Parts, charged: ChargedMoments | None, keep: bool) -> Self:
+        """Two passes over parts of the rows: the mean, then the moments about the noised mean."""
         if charged is None:
-            return self._learn_exactly(chunks)
-        mapped, plan = _MappedChunks(chunks, self._map, keep), charged.plan
+            return self._learn_exactly(parts)
+        mapped, plan = _MappedParts(parts, self._map, keep), charged.plan
         first = read_after_charge(
-            lambda: reduce(add, (sum_features(phi, plan) for phi, _ in mapped))
+            lambda: reduce(add, (sum_features(phi, plan, weights) for phi, _, weights in mapped))
         )
         mean = charged.release_mean(first)
 
         def second() -> MomentSums:
-            parts = ((self._centre(phi, mean), self._targets(y)) for phi, y in mapped)
-            return reduce(add, (sum_moments(z, targets, plan) for z, targets in parts))
+            return reduce(add, (self._sum_part(part, mean, plan) for part in mapped))
 
         return self.learn(charged.release(read_after_charge(second)))
 
-    def _learn_exactly(self, chunks: Chunks) -> Self:
+    def _sum_part(self, mapped: Part, mean: Array, plan: MomentPlan) -> MomentSums:
+        z, targets = self._centre(mapped.rows, mean), self._targets(mapped.outputs)
+        return sum_moments(z, targets, plan, mapped.weights)
+
+    def _learn_exactly(self, parts: Parts) -> Self:
         """The same learning from exact moments, when no privacy is asked for."""
-        self.map_ = feature_map(self.features, column_range(chunks), self.n_features_in_)
-        mapped = _MappedChunks(chunks, self._map, True)
-        sums = ((phi.sum(axis=0, dtype=np.float64), len(phi)) for phi, _ in mapped)
-        total, count = reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), sums)
-        mean = np.asarray(total / count)
+        domain = None if self.schema is not None else column_range(parts)
+        self.map_ = self._make_map(domain, self.n_features_in_, None)
+        mapped = _MappedParts(parts, self._map, True)
+        sums = reduce(add, (_weighted_sum(part.rows, part.weights) for part in mapped))
+        mean = np.asarray(sums[:-1] / sums[-1])
 
-        def moments(phi: Array, y: ArrayLike) -> Moments:
-            z, targets = self._centre(phi.astype(np.float64), mean), self._targets(y)
-            return Moments.of(z, targets if self._outputs == "classes" else targets[:, 1:])
+        def moments(part: Part) -> Moments:
+            z, targets = self._centre(part.rows.astype(np.float64), mean), self._targets(part[1])
+            outputs = targets if self._outputs == "classes" else targets[:, 1:]
+            return Moments.of(z, outputs, part.weights)
 
-        exact = reduce(add, (moments(phi, y) for phi, y in mapped))
+        exact = reduce(add, map(moments, mapped))
         return self.learn(Release(moments=exact, mean=mean))
 
-    def _rows(self, X: ArrayLike) -> Array:
-        """Rows of a part of the data, checked after the charge."""
-        return np.asarray(
-            read_after_charge(lambda: validate_data(self, X, dtype=FLOATS, reset=False))
-        )
+    # ---- reading: after the charge where there is a promise -------------------------------------
+
+    @property
+    def _by_person(self) -> bool:
+        """Whether the rows of a person share one weight."""
+        if self.privacy is None:
+            return self.schema is not None and self.schema.person is not None
+        return self.privacy.unit == "person"
+
+    def _check_units(self, has_groups: bool) -> None:
+        """Refuse people without a promise about them, and the other way round."""
+        unit = None if self.privacy is None else self.privacy.unit
+        declared = self.schema is not None and self.schema.person is not None
+        if unit == "person" and not has_groups and not declared:
+            raise ValueError(
+                "unit='person' needs to know whose rows they are: give groups=, one id for every "
+                "row, or a schema with a person column."
+            )
+        if unit == "record" and has_groups:
+            raise ValueError(
+                "groups= says who each row belongs to, and unit='record' protects one row of a "
+                "person only. Use unit='person', or leave groups out."
+            )
+
+    def _public_size(self, X: Any, groups: Any) -> int | None:
+        """Number of units where the relation makes it public: it sets the number of bins."""
+        if self.schema is None or self.neighbours != "replace":
+            return None
+        ids = groups
+        if groups is None and self._by_person:
+            ids = column_values(X, str(self.schema.person), self.schema.features)
+        if ids is None:
+            return len(column_values(X, self.schema.features[0], self.schema.features))
+        return len(set(map(str, np.asarray(ids).ravel().tolist())))
+
+    def _check_columns(self, X: Any, y: Any, groups: Any) -> None:
+        """Refuse a frame without the columns of the schema; their names are public."""
+        if self.schema is None:
+            return
+        output = self.schema.label if self._outputs == "classes" else self.schema.target
+        needed = {output} if y is None else set()
+        if self._by_person and groups is None:
+            needed.add(self.schema.person)
+        self.schema.check_columns(X, roles=False)
+        missing = needed - {None} - set(column_names(X, self.schema.features))
+        if missing:
+            raise ValueError(f"The table has no column {', '.join(map(repr, sorted(missing)))}.")
+
+    def _n_columns(self, X: Any) -> int:
+        return table_shape(X)[1] if self.schema is None else len(self.schema.features)
+
+    def _guarded(self, read: Callable[[], Result]) -> Result:
+        return read() if self.privacy is None else read_after_charge(read)
+
+    def _count_rows(self, chunks: Chunks) -> Counter[Any] | None:
+        """How many rows each person has, by a pass over all chunks."""
+        if not self._by_person:
+            return None
+        counted: Counter[Any] = Counter()
+        for X, _, groups in map(_opened, chunks()):
+            counted.update(count_rows(self._people(X, groups)))
+        return counted
+
+    def _people(self, X: Any, groups: Any) -> Any:
+        """Whose each row is; None where rows stand for themselves."""
+        if groups is None and self._by_person and self.schema is not None:
+            return self.schema.people(X)
+        return groups
+
+    def _read_part(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> Part:
+        """All rows, checked."""
+        if self.schema is None:
+            X, y = self._read(X, y, accept_sparse="csr", **self._checks)
+        else:
+            self.n_features_in_ = len(self.schema.features)
+            self.feature_names_in_ = np.asarray(self.schema.features, dtype=object)
+        return self._guarded(lambda: self._part(X, y, groups, sample_weight))
+
+    def _part(
+        self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, counted: Any = None
+    ) -> Part:
+        """Rows with outputs and weights; for a frame by the schema."""
+        if self.schema is None:
+            rows = validate_data(self, X, dtype=FLOATS, reset=False, accept_sparse="csr")
+            outputs = np.empty(rows.shape[0]) if y is None else np.asarray(y)
+        else:
+            rows, outputs = self._columns(X), self._frame_outputs(X, y)
+        people = self._people(X, groups)
+        factors = [] if people is None else [row_weights(people, counted)]
+        if self._weighted and (self.schema is not None or y is not None):
+            factors.append(self._class_weights(outputs))
+        if sample_weight is not None:
+            factors.append(self._checked_weights(sample_weight, len(outputs)))
+        weights = reduce(mul, factors) if factors else None
+        return Part(rows, outputs, weights)
+
+    def _columns(self, X: Any) -> dict[str, NDArray[Any]]:
+        """The feature columns of a frame."""
+        assert self.schema is not None
+        self.schema.check_columns(X, roles=False)
+        names = self.schema.features
+        return {name: column_values(X, name, names) for name in names}
+
+    def _checked_weights(self, weights: ArrayLike, n_rows: int) -> Array:
+        checked = np.asarray(weights, dtype=np.float64)
+        if checked.shape != (n_rows,) or not np.all(np.isfinite(checked) & (checked >= 0)):
+            raise ValueError("Weights are finite numbers of at least 0, one for every row.")
+        return checked if self.privacy is None else np.minimum(checked, 1.0)
+
+    @property
+    def _weighted(self) -> bool:
+        """Whether rows are weighted by their class."""
+        return False
+
+    def _class_weights(self, outputs: NDArray[Any]) -> Array:
+        raise NotImplementedError
 
     # ---- the same in three steps, for rows that are held by several parties ---------------------
 
-    def prepare(self, n_columns: int, n_outputs: int = 1) -> MomentPlan:
+    def prepare(
+        self, n_columns: int, n_outputs: int = 1, *, size: int | None = None, weighted: bool = False
+    ) -> MomentPlan:
         """Fix everything public (features, outputs, noise) without looking at a row.
 
         Parameters
@@ -235,36 +416,64 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             Columns of the rows.
         n_outputs : int, default=1
             Numbers to be predicted; a classifier has its declared ``classes`` instead.
+        size : int, optional
+            Number of rows or people where it is public, for the number of bins.
+        weighted : bool, default=False
+            Whether rows have weights of their own, beside those of `class_weight`.
         """
-        if self.privacy is None or self.privacy.domain is None:
+        if self.privacy is None:
             raise ValueError("A release of moments needs privacy=Privacy(…, unit='record').")
         self._declare(n_outputs)
         self.n_features_in_ = n_columns
-        self.map_ = feature_map(self.features, self.privacy.domain, n_columns)
-        n_features = self._map(np.zeros((1, n_columns))).shape[1]
+        domain = None if self.schema is not None else self.privacy.domain
+        self.map_ = self._make_map(domain, n_columns, size)
         return plan_moments(
-            self.privacy, n_features, self._n_outputs(), outputs=self._outputs,
+            self.privacy, self._n_features(), self._n_outputs(), outputs=self._outputs,
             neighbours=self.neighbours, radius=self.radius, feature_norm=self._norm(),
-            split=self.split,
+            split=self.split, weighted=weighted or self._weighted,
         )  # fmt: skip
 
-    def feature_sums(self, X: ArrayLike, plan: MomentPlan) -> FeatureSums:
+    def _make_map(self, domain: Any, n_columns: int, size: int | None) -> Any:
+        if self.schema is None:
+            return feature_map(self.features, domain, n_columns)
+        bins = self.bins
+        if bins is None:
+            epsilon = math.inf if self.privacy is None else self.privacy.epsilon
+            bins = default_bins(size or _TYPICAL_SIZE, epsilon, n_columns)
+        return self.schema.encoder(bins=bins)
+
+    def _n_features(self) -> int:
+        if self.schema is not None:
+            return int(self.map_.n_features_out_)
+        return int(self._map(np.zeros((1, self.n_features_in_))).shape[1])
+
+    def feature_sums(
+        self, X: Any, plan: MomentPlan, *, y: Any = None, groups: ArrayLike | None = None
+    ) -> FeatureSums:
         """Exact sum of the features of rows, for the mean. Private: it must be noised."""
-        rows = self._rows(X)
-        parts = (rows[part] for part in batches(len(rows), _CHUNK))
-        return read_after_charge(
-            lambda: reduce(add, (sum_features(self._map(part), plan) for part in parts))
-        )
 
-    def moment_sums(self, X: ArrayLike, y: ArrayLike, mean: Array, plan: MomentPlan) -> MomentSums:
+        def sums() -> FeatureSums:
+            mapped = self._mapped(X, y, groups)
+            return reduce(add, (sum_features(part.rows, plan, part.weights) for part in mapped))
+
+        return read_after_charge(sums)
+
+    def moment_sums(
+        self, X: Any, y: Any, mean: Array, plan: MomentPlan, *, groups: ArrayLike | None = None
+    ) -> MomentSums:
         """Exact moments of rows about a noised mean. Private: they must be noised."""
-        rows, centre = self._rows(X), np.asarray(mean)
+        centre = np.asarray(mean)
 
-        def sums(part: slice) -> MomentSums:
-            z = self._centre(self._map(rows[part]), centre)
-            return sum_moments(z, self._targets(np.asarray(y)[part]), plan)
+        def sums() -> MomentSums:
+            mapped = self._mapped(X, y, groups)
+            return reduce(add, (self._sum_part(part, centre, plan) for part in mapped))
 
-        return read_after_charge(lambda: reduce(add, map(sums, batches(len(rows), _CHUNK))))
+        return read_after_charge(sums)
+
+    def _mapped(self, X: Any, y: Any, groups: Any) -> Iterator[Part]:
+        """Features of rows that a party holds, part by part."""
+        for part in self._part(X, y, groups).cut(_CHUNK):
+            yield part._replace(rows=self._map(part.rows))
 
     def learn(self, released: Release) -> Self:
         """Learn from a release: all of it is post-processing."""
@@ -274,15 +483,17 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _norm(self) -> float:
-        own = self.map_.norm_bound_ if isinstance(self.map_, FeatureMap) else self.feature_norm
-        return float(own)
+        return float(getattr(self.map_, "norm_bound_", self.feature_norm))
 
-    def _map(self, X: Array) -> Array:
+    def _map(self, X: Any) -> Array:
         """Features of rows that were clipped to the declared domain, each of its row alone."""
-        if self.privacy is None:
+        if self.schema is not None:
             return np.asarray(self.map_.transform(X))
-        lows, highs = self.privacy.lows(X.shape[1]), self.privacy.highs(X.shape[1])
-        return map_rows(self.map_, np.clip(np.asarray(X, dtype=np.float64), lows, highs))
+        rows = dense(X)
+        if self.privacy is None:
+            return np.asarray(self.map_.transform(rows))
+        lows, highs = self.privacy.lows(rows.shape[1]), self.privacy.highs(rows.shape[1])
+        return map_rows(self.map_, np.clip(rows.astype(np.float64), lows, highs))
 
     def _centre(self, phi: Array, mean: Array) -> Array:
         """z: features about the noised mean, shrunk to the public radius."""
@@ -293,22 +504,64 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
     def _model(self, moments: Moments) -> LinearModel:
         return ridge(moments, strength=self.strength)
 
-    def _scores(self, X: ArrayLike) -> Iterator[tuple[Array, Array]]:
+    def _scores(self, X: Any) -> Iterator[tuple[Array, Array]]:
         """Features and linear outputs, batch by batch."""
         check_is_fitted(self, "model_")
-        queries = validate_data(self, X, dtype=FLOATS, reset=False)
-        for rows in batches(queries.shape[0], _CHUNK):
-            z = self._centre(self._map(queries[rows]), self.mean_)
+        for part in self._queries(X).cut(_CHUNK):
+            z = self._centre(self._map(part.rows), self.mean_)
             yield z, self.model_.predict(z)
 
+    def _queries(self, X: Any) -> Part:
+        """Rows to predict; columns of a frame are found by name."""
+        if self.schema is not None:
+            columns = self._columns(X)
+            return Part(columns, np.empty(len(next(iter(columns.values())))))
+        rows = validate_data(self, X, dtype=FLOATS, reset=False, accept_sparse="csr")
+        self._warn_outside(rows)
+        return Part(rows, np.empty(rows.shape[0]))
 
-def _n_numbers(y: ArrayLike) -> int:
+    def _warn_outside(self, rows: Any) -> None:
+        """Warn about columns that look as if they were scaled otherwise than in training."""
+        if self.privacy is None or issparse(rows):
+            return
+        low, high = self.privacy.lows(rows.shape[1]), self.privacy.highs(rows.shape[1])
+        share = np.mean((rows < low) | (rows > high), axis=0)
+        if bad := np.flatnonzero(share > 0.5).tolist():
+            warnings.warn(
+                f"More than half of the values of {len(bad)} columns (the first is number "
+                f"{bad[0]}) lie outside the declared domain and are clipped. Were these columns "
+                "scaled as in training?",
+                stacklevel=4,
+            )
+
+
+def _n_numbers(y: Any) -> int:
     """Number of outputs of a row, from the shape alone; rows of different lengths have one."""
     try:
         shape = getattr(y, "shape", None) or np.shape(y)
     except ValueError:
         return 1
     return shape[1] if len(shape) == 2 else 1
+
+
+def _first(chunks: Chunks) -> tuple[Any, Any, Any]:
+    """The first chunk, for its shape."""
+    X, y, groups = _opened(next(iter(chunks()), ((), ())))
+    table_shape(X)
+    return X, y, groups
+
+
+def _opened(chunk: Any) -> tuple[Any, Any, Any]:
+    """Rows, outputs and groups of a chunk; a frame has them in its columns."""
+    if isinstance(chunk, tuple):
+        return (*chunk, None) if len(chunk) == 2 else chunk
+    return chunk, None, None
+
+
+def _weighted_sum(phi: Array, weights: Array | None) -> Array:
+    """Sums over rows, with the sum of the weights at the end."""
+    w = np.ones(len(phi)) if weights is None else weights
+    return np.append(w @ phi.astype(np.float64), w.sum())
 
 
 class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
@@ -372,21 +625,53 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     _outputs: Outputs = "classes"
     _checks: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, *, classes: ArrayLike | None = None, **shared: Any) -> None:
+    def __init__(
+        self,
+        *,
+        classes: ArrayLike | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        **shared: Any,
+    ) -> None:
         super().__init__(**shared)
         self.classes = classes
+        self.class_weight = class_weight
+
+    def _frame_outputs(self, X: Any, y: Any) -> NDArray[Any]:
+        schema = self.schema
+        if schema.label is None:
+            if y is None:
+                raise ValueError("Give y, or a schema with a label column.")
+            return np.asarray(y)
+        return schema.labels(X if y is None else {schema.label: np.asarray(y)})
+
+    @property
+    def _weighted(self) -> bool:
+        return isinstance(self.class_weight, Mapping)
+
+    def _class_weights(self, outputs: NDArray[Any]) -> Array:
+        """Declared weights of the classes, the largest of them 1."""
+        weights = np.asarray([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
+        if not np.all(np.isfinite(weights) & (weights > 0)):
+            raise ValueError("class_weight needs a positive number for every class.")
+        return (weights / weights.max())[self._places(outputs)]
+
+    def _declared_classes(self) -> Any:
+        if self.classes is None and self.schema is not None and self.schema.label is not None:
+            return self.schema.classes
+        return self.classes
 
     def _declare_from(self, labels: NDArray[Any]) -> None:
         check_classification_targets(labels)
-        self._set_classes(labels if self.classes is None else self.classes)
+        declared = self._declared_classes()
+        self._set_classes(labels if declared is None else declared)
 
     def _declare(self, n_outputs: int) -> None:
-        if self.classes is None:
+        if self._declared_classes() is None:
             raise ValueError(
                 "classes is missing. Which labels occur is protected with the rows: declare the "
                 "public set of labels, e.g. classes=['healthy', 'ill'], never read it off the data."
             )
-        self._set_classes(self.classes)
+        self._set_classes(self._declared_classes())
 
     def _set_classes(self, labels: ArrayLike) -> None:
         self.classes_ = np.unique(np.asarray(labels))
@@ -398,13 +683,17 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     def _n_outputs(self) -> int:
         return len(self.classes_)
 
-    def _targets(self, y: ArrayLike) -> Array:
+    def _places(self, y: ArrayLike) -> NDArray[Any]:
+        """Place of every label among the classes."""
         labels = np.asarray(y)
         places = np.searchsorted(self.classes_, labels)
         places = np.minimum(places, len(self.classes_) - 1)
         if not np.all(self.classes_[places] == labels):
             raise ValueError("y holds labels that are not among the declared classes.")
-        return np.eye(len(self.classes_))[places]
+        return places
+
+    def _targets(self, y: ArrayLike) -> Array:
+        return np.eye(len(self.classes_))[self._places(y)]
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Regression on the class indicators; for two classes the difference."""
@@ -471,32 +760,37 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
         self.output_domain = output_domain
         self.inference = inference
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows X and outputs y of shape (n,) or (n, q); see `MomentClassifier.fit`."""
-        if self.inference not in ("bayes", "ridge"):
-            raise ValueError("inference must be 'bayes' or 'ridge'.")
-        return super().fit(X, y)
+    def _read_part(self, *given: Any) -> Part:
+        whole = super()._read_part(*given)
+        self._one_output = whole.outputs.ndim == 1
+        return whole
 
-    def _read(self, *given: Any, **checks: Any) -> tuple[Array, NDArray[Any]]:
-        rows, outputs = super()._read(*given, **checks)
-        self._one_output = outputs.ndim == 1
-        return rows, outputs
+    def _frame_outputs(self, X: Any, y: Any) -> NDArray[Any]:
+        schema = self.schema
+        if schema.target is None:
+            if y is None:
+                raise ValueError("Give y, or a schema with a target column.")
+            return np.asarray(y)
+        return schema.outputs(X if y is None else {schema.target: np.asarray(y)})
 
     def _declare_from(self, outputs: NDArray[Any]) -> None:
         self._read_range(outputs.reshape(len(outputs), -1).astype(np.float64))
 
     def _read_range(self, outputs: Array) -> None:
         q = outputs.shape[1]
-        if self.output_domain is None and self.privacy is not None:
+        declared = self.output_domain
+        if declared is None and self.schema is not None and self.schema.target is not None:
+            declared = self.schema.target_domain
+        if self.inference not in ("bayes", "ridge"):
+            raise ValueError("inference must be 'bayes' or 'ridge'.")
+        if declared is None and self.privacy is not None:
             raise ValueError(
                 "output_domain is missing. Declare the public range of the outputs, e.g. "
                 "output_domain=(0, 100); never read it off the data."
             )
-        ends = (
-            (outputs.min(0), outputs.max(0)) if self.output_domain is None else self.output_domain
-        )
+        ends = (outputs.min(0), outputs.max(0)) if declared is None else declared
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (q,)) for end in ends)
-        if self.output_domain is not None and not np.all(low < high):
+        if declared is not None and not np.all(low < high):
             raise ValueError("output_domain needs low < high for every output.")
         self._middle, half = (low + high) / 2, (high - low) / 2
         self._unit = np.where(half > 0, half, 1.0) * np.sqrt(q)

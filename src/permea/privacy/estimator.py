@@ -6,17 +6,26 @@ the ledger is charged for it, and only then the rows are read. What is learned c
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from permea._arrays import Array
 from permea.privacy.certificate import Certificate
 from permea.privacy.ledger import Ledger
-from permea.privacy.release import ChargedRows, Release, charge_rows, read_after_charge
+from permea.privacy.release import (
+    ChargedRows,
+    PrivacyWarning,
+    Release,
+    charge_rows,
+    read_after_charge,
+)
 from permea.privacy.units import Privacy
 
 FLOATS = [np.float64, np.float32]
@@ -46,6 +55,8 @@ class PrivateEstimator:
     def _start(self) -> None:
         """Withdraw the certificate of an earlier fit: a fit that fails leaves none behind."""
         self.certificate_, self.holds_private_rows_ = None, True
+        if self.privacy is not None:
+            _warn_about_pipeline(self)
 
     def _charge(self, X: Any, description: str) -> ChargedRows | None:
         """Charge a release of rows before any value is read; nothing without privacy."""
@@ -82,6 +93,34 @@ class PrivateEstimator:
         """Say what is promised about the rows, and whether they can be read out of this object."""
         self.certificate_ = released.certificate
         self.holds_private_rows_ = released.holds_private_rows
+
+
+def _warn_about_pipeline(estimator: Any) -> None:
+    """Warn when a pipeline fitted other steps on the raw rows: no promise covers what they learned.
+
+    A step is harmless when its ``fit`` reads no value: feature maps and table encoders of this
+    library, and transformers without state.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        pipeline = frame.f_locals.get("self")
+        if isinstance(pipeline, Pipeline) and pipeline.steps[-1][1] is estimator:
+            fitted = [
+                type(step).__name__
+                for _, step in pipeline.steps[:-1]
+                if hasattr(step, "fit") and not getattr(step, "learns_nothing", False)
+                and get_tags(step).requires_fit
+            ]  # fmt: skip
+            if fitted:
+                warnings.warn(
+                    f"The pipeline fitted {', '.join(fitted)} on the raw rows before the promise "
+                    "began, and what they learned is not protected. Scale by the declared domain, "
+                    "or use a schema, instead of fitting on private rows.",
+                    PrivacyWarning,
+                    stacklevel=2,
+                )
+            return
+        frame = frame.f_back
 
 
 def _whole_signature(cls: type) -> inspect.Signature:

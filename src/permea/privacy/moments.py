@@ -544,9 +544,13 @@ class Moments:
     squares_noise: float = 0.0
 
     @classmethod
-    def of(cls, Z: Array, Y: Array) -> "Moments":
+    def of(cls, Z: Array, Y: Array, weights: Array | None = None) -> "Moments":
         """Moments of rows, without noise."""
-        return cls(Z.T @ Z, Z.T @ Y, Z.sum(0), Y.sum(0), np.square(Y).sum(0), float(len(Z)))
+        w = np.ones(len(Z)) if weights is None else weights
+        weighted = Z.T * w
+        return cls(
+            weighted @ Z, weighted @ Y, weighted.sum(1), w @ Y, w @ np.square(Y), float(w.sum())
+        )
 
     @property
     def noise_norm(self) -> float:
