@@ -39,6 +39,7 @@ from permea.privacy import (
     release_pair,
 )
 from permea.storage import load, save
+from permea.tables import Schema
 from permea.transfer import SourceModel, TransferClassifier
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "OptimalNoise",
     "Privacy",
     "ReconstructionClassifier",
+    "Schema",
     "SourceModel",
     "StaircaseNoise",
     "TransferClassifier",

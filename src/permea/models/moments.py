@@ -425,7 +425,9 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             raise ValueError("A release of moments needs privacy=Privacy(…, unit='record').")
         self._declare(n_outputs)
         self.n_features_in_ = n_columns
-        domain = None if self.schema is not None else self.privacy.domain
+        if self.schema is None:
+            self.privacy.lows(n_columns)  # says so when no domain is declared
+        domain = self.privacy.domain
         self.map_ = self._make_map(domain, n_columns, size)
         return plan_moments(
             self.privacy, self._n_features(), self._n_outputs(), outputs=self._outputs,

@@ -21,6 +21,7 @@ from permea.storage.fields import (
     Number,
     One,
     Plain,
+    SchemaKind,
     Stored,
     Table,
     Text,
@@ -405,6 +406,14 @@ _feature_map(
 )  # fmt: skip
 
 _store(
+    "TableEncoder", "tables.encoding", check.encoder, schema=SchemaKind(), bins=maybe(COUNT),
+    fitted={
+        "n_features_in_": size("p"), "n_features_out_": size("D"), "norm_bound_": NORM,
+        "feature_names_in_": Words("p"),
+    },
+)  # fmt: skip
+
+_store(
     "Moments", "privacy.moments", second=floats("D", "D"), cross=floats("D", "C"),
     total=floats("D"), outputs=floats("C"), squares=floats("C"), size=NUMBER,
     second_noise=NOT_NEGATIVE, cross_noise=NOT_NEGATIVE, squares_noise=NOT_NEGATIVE,
@@ -417,14 +426,14 @@ _store(
 )  # fmt: skip
 
 _MOMENTS: dict[str, Kind] = {
-    "privacy": PRIVACY,
+    "privacy": PRIVACY, "schema": maybe(SchemaKind()), "bins": maybe(COUNT),
     "features": Either(Plain("fourier", "gradients", "identity"), template(*MAPS)),
     "neighbours": Plain("replace", "add/remove"), "radius": NORM, "feature_norm": NORM,
     "split": Either(Items(NOT_NEGATIVE, least=4, most=4), One("Split")),
     "strength": NOT_NEGATIVE, "ledger": LEDGER, "dataset": maybe(TEXT), "random_state": SEED,
 }  # fmt: skip
 _LEARNED: dict[str, Kind] = {
-    "map_": One(*MAPS, p="p", D="D"), "mean_": floats("D"),
+    "map_": One(*MAPS, "TableEncoder", p="p", D="D"), "mean_": floats("D"),
     "moments_": One("Moments", D="D", C="C"), "model_": One("LinearModel", D="D", C="C"),
     "certificate_": CERTIFICATE, "holds_private_rows_": FLAG,
 }  # fmt: skip
@@ -432,6 +441,7 @@ _LEARNED: dict[str, Kind] = {
 _estimator(
     "MomentClassifier", "models.moments", check.promise, **_MOMENTS,
     classes=maybe(Either(Items(ANY_LABEL), ROW_OF_LABELS)),
+    class_weight=Either(NONE, Plain("balanced"), Table(POSITIVE)),
     fitted={**_LEARNED, "classes_": labels("C")},
 )  # fmt: skip
 

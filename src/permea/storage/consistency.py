@@ -10,6 +10,7 @@ import numpy as np
 
 from permea.storage.container import RefusedError
 from permea.storage.fields import Draft, bind
+from permea.tables import TableEncoder
 
 LARGEST_MACHINE = 1 << 16  # rows of one machine, whose kernel matrix may have to be formed
 MOST_PARTS = 1 << 12  # of the mixture of a class
@@ -46,6 +47,14 @@ def promise(draft: Draft) -> None:
         declared = (*(privacy["domain"] or ()), privacy["bound"])
         lengths = {len(end) for end in declared if isinstance(end, tuple)}
         _require(lengths <= {draft.sizes["p"]}, "privacy is declared for other columns")
+
+
+def encoder(draft: Draft) -> None:
+    """The features of a table are those of its schema."""
+    made = TableEncoder(draft["schema"], bins=draft["bins"]).fit()
+    same = list(made.feature_names_in_) == list(draft["feature_names_in_"])
+    _require(same and made.n_features_out_ == draft.sizes["D"], "features of another schema")
+    _require(draft["norm_bound_"] == made.norm_bound_, "another norm than the schema's")
 
 
 def class_labels(draft: Draft) -> None:

@@ -8,7 +8,8 @@ A letter with a question mark may be zero; a star is any size.
 In the manifest a value is what JSON has for it, or a table with one entry that says what it is:
 ``{"array": "t3"}``, ``{"fortran": "t3"}`` (its transpose), ``{"words": "t4"}``,
 ``{"objects": "t4"}``, ``{"list": […]}``, ``{"tuple": […]}``, ``{"dict": {…}}``,
-``{"float": "inf"}``, ``{"certificate": 0}``; or an object, ``{"class": name, field: value, …}``.
+``{"float": "inf"}``, ``{"certificate": 0}``, ``{"schema": text}``; or an object,
+``{"class": name, field: value, …}``.
 """
 
 import math
@@ -21,11 +22,13 @@ from numpy.typing import NDArray
 
 from permea.privacy import Certificate
 from permea.storage.container import RefusedError
+from permea.tables import Schema
 
 DEEPEST = 32
 REGISTERED = "registered family"  # among names of classes: every class of `REGISTERED_FAMILIES`
 REGISTERED_FAMILIES: dict[str, "Stored"] = {}
 LONGEST_TEXT = 2000
+LONGEST_SCHEMA = 20_000_000
 LONGEST_WORD = 1000  # characters of a class label or a column name
 MOST_WORDS = 10_000_000
 MOST_OBJECTS = 100_000  # words that are stored as Python objects
@@ -334,6 +337,22 @@ class CertificateKind(Kind):
         if type(number) is not int or not 0 <= number < len(source.certificates):
             raise RefusedError("a certificate that the file does not have")
         return source.certificates[number]
+
+
+class SchemaKind(Kind):
+    """The schema of a table, as the text of its file."""
+
+    tags = ("schema",)
+    expected = "the schema of a table"
+
+    def _value(self, node: Any, sizes: Sizes, source: Source) -> Schema:
+        text = _content(node)
+        if not isinstance(text, str) or len(text) > LONGEST_SCHEMA:
+            raise RefusedError(f"expected {self} of at most {LONGEST_SCHEMA} characters")
+        try:
+            return Schema.from_toml(text)
+        except (ValueError, TypeError, RecursionError):
+            raise RefusedError("a schema that cannot be read") from None
 
 
 class One(Kind):

@@ -33,6 +33,7 @@ from permea.storage import container
 from permea.storage.classes import LEDGER, ROOTS, SEED, STORABLE
 from permea.storage.container import RefusedError, StorageError, Tensors, checksum, parse_json
 from permea.storage.fields import LONGEST_WORD, REGISTERED_FAMILIES, Draft, One, Source
+from permea.tables import Schema
 
 SCHEMA = 2
 _INCLUDE = "include"
@@ -171,6 +172,8 @@ class _Writer:
             if value not in self.certificates:
                 self.certificates.append(value)
             return {"certificate": self.certificates.index(value)}
+        if isinstance(value, Schema):
+            return {"schema": value.to_toml()}
         if type(value) in (list, tuple, range):
             tag = "tuple" if isinstance(value, tuple) else "list"
             items = [self._encode(item, f"{where}[{i}]", template) for i, item in enumerate(value)]

@@ -95,7 +95,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Lay out the features. Of the rows, nothing is read but the names of the columns."""
         if X is not None:
             self.schema.check_columns(X, roles=False)
-        self.groups_ = self._layout()
         self.n_features_out_ = _width(self.groups_)
         self.norm_bound_ = 1.0
         self.feature_names_in_ = np.array(self.schema.features, dtype=object)
@@ -159,6 +158,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for first, second in self.schema.pairs:
             names[_pair(first, second)] = [f"{a}*{b}" for a in names[first] for b in names[second]]
         return np.array([entry for group in names.values() for entry in group], dtype=object)
+
+    @property
+    def groups_(self) -> dict[str, slice]:
+        """The features of each column and pair."""
+        return self._layout()
 
     @property
     def _bins(self) -> int:
