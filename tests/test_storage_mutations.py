@@ -17,6 +17,7 @@ from permea import (
     MomentClassifier,
     MomentRegressor,
     Privacy,
+    Schema,
     SourceModel,
     TransferClassifier,
     load,
@@ -27,6 +28,7 @@ from permea.models.features import Chain, OrientedGradients, RandomFourier, Scal
 from permea.privacy.signing import SigningKey, TrustedKeys
 from permea.storage import StorageError
 from permea.storage.container import MOST_CONTAINERS, MOST_ITEMS, MOST_TEXT
+from permea.tables import Number
 
 KEY = SigningKey.generate("clinic")
 TRUSTED = TrustedKeys([KEY.public])
@@ -35,6 +37,7 @@ RECORD = Privacy(epsilon=4, delta=1e-5, unit="record", domain=(0, 1))
 COLUMNS = Privacy(epsilon=4, delta=1e-5, domain=((0,) * 4, (1,) * 4))
 RANDOM = np.random.default_rng(0)
 X = RANDOM.random((24, 4))
+SCHEMA = Schema({name: Number(0, 1, missing=name == "a") for name in "abcd"})
 WORDS, NUMBERS = np.repeat(["no", "yes", "maybe"], 8), np.repeat([0, 1, 2], 8)
 FEATURES = Chain([ScaledIdentity(), RandomFourier(n_frequencies=3)])
 IMAGES = Chain([OrientedGradients(cells=1, orientations=3), RandomFourier(n_frequencies=2)])
@@ -60,6 +63,9 @@ MODELS = {
     "moments": lambda: MomentClassifier(
         privacy=RECORD, features=FEATURES, classes=[0, 1, 2]
     ).fit(X, NUMBERS),
+    "columns": lambda: MomentClassifier(
+        privacy=RECORD, schema=SCHEMA, classes=[0, 1, 2]
+    ).fit(X, NUMBERS),
     "images": lambda: MomentRegressor(
         privacy=RECORD, features=IMAGES, output_domain=(0, 1)
     ).fit(X, X[:, 0]),
@@ -67,8 +73,8 @@ MODELS = {
     "transfer": transferred,
     "bayes": lambda: BayesianMembershipMapping(trend="linear").fit(X, X[:, :2]),
 }  # fmt: skip
-SHARES = {"kahm": 2500, "table": 2500, "moments": 2500, "membership": 1200, "images": 600,
-          "source": 300, "transfer": 100, "bayes": 300}  # fmt: skip
+SHARES = {"kahm": 2000, "columns": 500, "table": 2500, "moments": 2500, "membership": 1200,
+          "images": 600, "source": 300, "transfer": 100, "bayes": 300}  # fmt: skip
 assert sum(SHARES.values()) == 10_000
 
 

@@ -7,7 +7,8 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
+from copy import copy
+from functools import partial, reduce
 from operator import add, mul
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -19,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
-from permea._parallel import batches
+from permea._parallel import batches, sum_parts
 from permea.models.features import (
     Chain,
     FeatureMap,
@@ -55,6 +56,7 @@ Result = TypeVar("Result")
 
 _KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
 _CHUNK = 4096  # rows mapped at once
+_PIECES = 64  # of the chunks, for workers
 _TYPICAL_SIZE = 10_000  # sets the number of bins where the number of rows is not public
 
 
@@ -78,6 +80,7 @@ class Part(NamedTuple):
 
 
 Parts = Callable[[], Iterable[Part]]
+Total = Callable[[Callable[[Part], Any]], Any]
 Chunks = Callable[[], Iterable[Any]]
 
 
@@ -115,7 +118,7 @@ def column_range(parts: Parts) -> tuple[Array, Array]:
 
 def dense(rows: Any) -> Array:
     """A block of rows as an array; blocks of a sparse matrix are small enough for that."""
-    return np.asarray(rows.toarray() if issparse(rows) else rows)
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
 
 
 class _MappedParts:
@@ -209,7 +212,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             self._declare_from(whole.outputs)
         return self._fit_parts(lambda: whole.cut(_CHUNK), charged, keep=True)
 
-    def fit_chunks(self, chunks: Chunks, *, keep: bool = False) -> Self:
+    def fit_chunks(self, chunks: Chunks, *, keep: bool = False, engine: str | None = None) -> Self:
         """Learn from more rows than fit into memory.
 
         Parameters
@@ -221,7 +224,12 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             from files, folders, databases and frames.
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
+        engine : {"dask"}, optional
+            Add up the chunks on the workers of the current Dask client. They must come from
+            `permea.tables.read_chunks`, whose parts can be sent to workers.
         """
+        if engine is not None and not hasattr(chunks, "split"):
+            raise TypeError("engine= needs chunks made by permea.tables.read_chunks.")
         X, y, groups = (None, None, None) if self.schema is not None else _first(chunks)
         self._check_units(groups is not None)
         charged = self._charge_moments(X, y, fingerprint=False)
@@ -229,6 +237,16 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             self._declare(_n_numbers(y))
             self.n_features_in_ = self._n_columns(X)
         counted = self._guarded(lambda: self._count_rows(chunks))
+        if engine is not None and charged is not None:
+            worker, pieces = self._worker(), chunks.split(_PIECES)  # type: ignore[attr-defined]
+            return self._release_sums(
+                lambda function: sum_parts(
+                    partial(worker._sum_chunks, function=function, counted=counted),
+                    pieces,
+                    engine=engine,
+                ),
+                charged,
+            )
 
         def parts() -> Iterator[Part]:
             for chunk in chunks():
@@ -252,23 +270,38 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
 
     def _fit_parts(self, parts: Parts, charged: ChargedMoments | None, keep: bool) -> Self:
-        """Two passes over parts of the rows: the mean, then the moments about the noised mean."""
+        """Learn from parts of the rows, one after the other."""
         if charged is None:
             return self._learn_exactly(parts)
-        mapped, plan = _MappedParts(parts, self._map, keep), charged.plan
-        first = read_after_charge(
-            lambda: reduce(add, (sum_features(phi, plan, weights) for phi, _, weights in mapped))
-        )
-        mean = charged.release_mean(first)
+        mapped = _MappedParts(parts, self._map, keep)
+        return self._release_sums(lambda function: reduce(add, map(function, mapped)), charged)
 
-        def second() -> MomentSums:
-            return reduce(add, (self._sum_part(part, mean, plan) for part in mapped))
+    def _release_sums(self, total: Total, charged: ChargedMoments) -> Self:
+        """Two passes over all rows: the mean, then the moments about the noised mean.
 
-        return self.learn(charged.release(read_after_charge(second)))
+        ``total`` adds up a function of mapped parts over all of them.
+        """
+        plan, worker = charged.plan, self._worker()
+        mean = charged.release_mean(read_after_charge(lambda: total(partial(_sum_features, plan))))
+        second = partial(worker._sum_part, mean=mean, plan=plan)
+        return self.learn(charged.release(read_after_charge(lambda: total(second))))
+
+    def _worker(self) -> Self:
+        """A copy that may be sent to another process: without the ledger."""
+        worker = copy(self)
+        worker.ledger = None
+        return worker
 
     def _sum_part(self, mapped: Part, mean: Array, plan: MomentPlan) -> MomentSums:
         z, targets = self._centre(mapped.rows, mean), self._targets(mapped.outputs)
         return sum_moments(z, targets, plan, mapped.weights)
+
+    def _sum_chunks(
+        self, chunks: Chunks, function: Callable[[Part], Result], counted: Counter[Any] | None
+    ) -> Result:
+        """Add up a function of mapped parts over some of the chunks, perhaps on a worker."""
+        parts = (self._part(*_opened(chunk), counted=counted) for chunk in chunks())
+        return reduce(add, (function(p._replace(rows=self._map(p.rows))) for p in parts))
 
     def _learn_exactly(self, parts: Parts) -> Self:
         """The same learning from exact moments, when no privacy is asked for."""
@@ -325,14 +358,15 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         """Refuse a frame without the columns of the schema; their names are public."""
         if self.schema is None:
             return
-        output = self.schema.label if self._outputs == "classes" else self.schema.target
-        needed = {output} if y is None else set()
-        if self._by_person and groups is None:
-            needed.add(self.schema.person)
+        output = self._output_column()
+        if y is None and output is None:
+            raise ValueError("Give y, or a schema with a column of the outputs.")
+        needed = [output] if y is None else []
+        needed += [self.schema.person] if self._by_person and groups is None else []
         self.schema.check_columns(X, roles=False)
-        missing = needed - {None} - set(column_names(X, self.schema.features))
-        if missing:
-            raise ValueError(f"The table has no column {', '.join(map(repr, sorted(missing)))}.")
+        found = column_names(X, self.schema.features)
+        if missing := [repr(name) for name in needed if name not in found]:
+            raise ValueError(f"The table has no column {', '.join(missing)}.")
 
     def _n_columns(self, X: Any) -> int:
         return table_shape(X)[1] if self.schema is None else len(self.schema.features)
@@ -374,13 +408,29 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         else:
             rows, outputs = self._columns(X), self._frame_outputs(X, y)
         people = self._people(X, groups)
-        factors = [] if people is None else [row_weights(people, counted)]
+        factors: list[Array] = [] if people is None else [row_weights(people, counted)]
         if self._weighted and (self.schema is not None or y is not None):
             factors.append(self._class_weights(outputs))
         if sample_weight is not None:
             factors.append(self._checked_weights(sample_weight, len(outputs)))
         weights = reduce(mul, factors) if factors else None
         return Part(rows, outputs, weights)
+
+    def _output_column(self) -> str | None:
+        """The column of a frame that holds the outputs."""
+        if self.schema is None:
+            return None
+        return self.schema.label if self._outputs == "classes" else self.schema.target
+
+    def _frame_outputs(self, X: Any, y: Any) -> NDArray[Any]:
+        """Outputs of the rows of a frame: y, or the column that the schema names."""
+        assert self.schema is not None
+        name = self._output_column()
+        if name is None:
+            return np.asarray(y)
+        frame = X if y is None else {name: np.asarray(y)}
+        classes = self._outputs == "classes"
+        return self.schema.labels(frame) if classes else self.schema.outputs(frame)
 
     def _columns(self, X: Any) -> dict[str, NDArray[Any]]:
         """The feature columns of a frame."""
@@ -455,8 +505,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         """Exact sum of the features of rows, for the mean. Private: it must be noised."""
 
         def sums() -> FeatureSums:
-            mapped = self._mapped(X, y, groups)
-            return reduce(add, (sum_features(part.rows, plan, part.weights) for part in mapped))
+            return reduce(add, (_sum_features(plan, m) for m in self._mapped(X, y, groups)))
 
         return read_after_charge(sums)
 
@@ -560,6 +609,10 @@ def _opened(chunk: Any) -> tuple[Any, Any, Any]:
     return chunk, None, None
 
 
+def _sum_features(plan: MomentPlan, mapped: Part) -> FeatureSums:
+    return sum_features(mapped.rows, plan, mapped.weights)
+
+
 def _weighted_sum(phi: Array, weights: Array | None) -> Array:
     """Sums over rows, with the sum of the weights at the end."""
     w = np.ones(len(phi)) if weights is None else weights
@@ -577,15 +630,27 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     Parameters
     ----------
     privacy : permea.privacy.Privacy, optional
-        With ``unit="record"`` and δ > 0. None learns from exact moments, without any promise.
+        With ``unit="record"`` or ``"person"`` and δ > 0. None learns from exact moments, without
+        any promise.
+    schema : permea.tables.Schema, optional
+        What is declared about the columns of a table: rows are then frames, encoded by it alone
+        (:class:`permea.tables.TableEncoder`), and ``features`` is not used.
     features : {"fourier", "gradients", "identity"} or transformer, default="fourier"
         A public map of one row: see :mod:`permea.models.features`. "gradients" is for images.
+    bins : int, optional
+        Points of the grid of each number column of the schema; `permea.tables.default_bins` of the
+        number of rows or people where it is public.
     neighbours : {"replace", "add/remove"}, default="replace"
         How neighbouring data sets differ; part of the certificate. Replacing is what
         ``unit="record"`` says elsewhere; DP-SGD libraries mostly speak of add/remove.
     classes : sequence
         The public set of labels, declared and never read from the rows: which labels occur is
-        protected. Needed with ``privacy``; without it, the labels that occur.
+        protected. Needed with ``privacy``, where a schema's label column is the default; without
+        it, the labels that occur.
+    class_weight : "balanced" or dict, optional
+        A dict gives the rows of each class a declared weight; they are divided by the largest, so
+        that no row counts more than once. "balanced" changes no weight: the decision alone treats
+        classes as equally frequent.
     radius : float, default=0.25
         Rows are shrunk to this norm after centring. Small radii keep little but the direction
         from the mean, and need less noise.
@@ -622,6 +687,17 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     >>> clf = clf.fit(X[:1200], y[:1200])
     >>> clf.score(X[1200:], y[1200:]) > 0.8, clf.certificate_.is_private
     (True, True)
+
+    A table, with a promise for each person:
+
+    >>> from permea.tables import Category, Number, Schema, YesNo
+    >>> columns = {"age": Number(0, 110), "ward": Category(["a", "b"]), "ill": YesNo()}
+    >>> schema = Schema(columns, label="ill", person="patient")
+    >>> frame = {"patient": [1, 1, 2], "age": [61, 62, 40], "ward": ["a", "b", "a"]}
+    >>> frame["ill"] = ["yes", "yes", "no"]
+    >>> promise = Privacy(epsilon=1, delta=1e-6, unit="person")
+    >>> MomentClassifier(privacy=promise, schema=schema).fit(frame).predict(frame).shape
+    (3,)
     """
 
     _outputs: Outputs = "classes"
@@ -638,24 +714,24 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         self.classes = classes
         self.class_weight = class_weight
 
-    def _frame_outputs(self, X: Any, y: Any) -> NDArray[Any]:
-        schema = self.schema
-        if schema.label is None:
-            if y is None:
-                raise ValueError("Give y, or a schema with a label column.")
-            return np.asarray(y)
-        return schema.labels(X if y is None else {schema.label: np.asarray(y)})
-
     @property
     def _weighted(self) -> bool:
         return isinstance(self.class_weight, Mapping)
 
     def _class_weights(self, outputs: NDArray[Any]) -> Array:
+        return np.asarray(self._weights_by_class()[self._places(outputs)])
+
+    def _weights_by_class(self) -> Array:
         """Declared weights of the classes, the largest of them 1."""
-        weights = np.asarray([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
+        declared = self.class_weight
+        if not isinstance(declared, Mapping):
+            if declared not in (None, "balanced"):
+                raise ValueError("class_weight is None, 'balanced' or a number for every class.")
+            return np.ones(len(self.classes_))
+        weights = np.asarray([float(declared.get(name, 1.0)) for name in self.classes_.tolist()])
         if not np.all(np.isfinite(weights) & (weights > 0)):
             raise ValueError("class_weight needs a positive number for every class.")
-        return (weights / weights.max())[self._places(outputs)]
+        return np.asarray(weights / weights.max())
 
     def _declared_classes(self) -> Any:
         if self.classes is None and self.schema is not None and self.schema.label is not None:
@@ -681,6 +757,7 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"The number of classes has to be greater than one; got {len(self.classes_)} class"
             )
+        self._weights_by_class()
 
     def _n_outputs(self) -> int:
         return len(self.classes_)
@@ -692,10 +769,10 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         places = np.minimum(places, len(self.classes_) - 1)
         if not np.all(self.classes_[places] == labels):
             raise ValueError("y holds labels that are not among the declared classes.")
-        return places
+        return np.asarray(places)
 
     def _targets(self, y: ArrayLike) -> Array:
-        return np.eye(len(self.classes_))[self._places(y)]
+        return np.asarray(np.eye(len(self.classes_))[self._places(y)])
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Regression on the class indicators; for two classes the difference."""
@@ -721,13 +798,13 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    privacy, features, neighbours, feature_norm, split, ledger, dataset, random_state
-        See :class:`MomentClassifier`.
+    privacy, schema, features, bins, neighbours, feature_norm, split, ledger, dataset, random_state
+        See :class:`MomentClassifier`; the default of the outputs is the schema's target.
     radius : float, default=0.5
         Larger than for classification: the length of a row tells about its output.
     output_domain : (low, high), optional
-        The public range of the outputs, numbers or one number per output; needed with privacy.
-        Outputs outside are clipped.
+        The public range of the outputs, numbers or one number per output; needed with privacy,
+        where a schema's target column is the default. Outputs outside are clipped.
     inference : {"bayes", "ridge"}, default="bayes"
         Bayesian regression from noised moments, or ridge as in :class:`MomentClassifier`.
     strength : float
@@ -766,14 +843,6 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
         whole = super()._read_part(*given)
         self._one_output = whole.outputs.ndim == 1
         return whole
-
-    def _frame_outputs(self, X: Any, y: Any) -> NDArray[Any]:
-        schema = self.schema
-        if schema.target is None:
-            if y is None:
-                raise ValueError("Give y, or a schema with a target column.")
-            return np.asarray(y)
-        return schema.outputs(X if y is None else {schema.target: np.asarray(y)})
 
     def _declare_from(self, outputs: NDArray[Any]) -> None:
         self._read_range(outputs.reshape(len(outputs), -1).astype(np.float64))
