@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from permea.datasets import (
+    HRV_SCHEMA,
     Recording,
     both_classes,
+    hrv_table,
     impulse_rejection,
     labelled_part,
     labels_from_score,
@@ -229,6 +231,39 @@ def test_a_random_split_does_share_intervals():
     used = {i - k for i in windows.position[labelled] for k in range(11)}
     asked = {i - k for i in windows.position[test] for k in range(11)}
     assert len(used & asked) > 80  # the reason why the other split exists
+
+
+def test_the_table_of_a_person_depends_on_her_recording_alone():
+    """To the last bit: other people, before or after her, change nothing."""
+    people = make_recordings(4, minutes=8, episode=2, random_state=0)
+
+    def table_of(recordings):
+        windows = make_windows(recordings, history=29, stride=7)
+        y = labels_from_score(windows.score, threshold="median", subject=windows.subject)
+        table = hrv_table(windows, y)
+        hers = table.pop("person") == "s02"
+        return {name: column[hers] for name, column in table.items()}
+
+    alone = table_of(people[1:2])
+    for others in (people, people[::-1], people[1:]):
+        for name, column in table_of(others).items():
+            assert np.array_equal(column, alone[name]), name
+
+
+def test_the_table_fits_its_schema_and_leaves_out_rows_without_label():
+    windows = make_windows(make_recordings(2, minutes=8, random_state=0), history=29, stride=30)
+    y = labels_from_score(windows.score, threshold=45)
+    y[0] = -1
+    table = hrv_table(windows, y)
+    assert len(table["mean"]) == len(windows) - 1
+    assert HRV_SCHEMA.encode(table).shape[0] == len(windows) - 1
+    assert set(HRV_SCHEMA.labels(table)) <= {"no", "yes"}
+    assert np.allclose(table["sdnn"], windows.X[1:].std(axis=1))
+    for name in ("mean", "sdnn", "rmssd"):
+        usual = [
+            np.median(table[f"{name}_change"][table["person"] == who]) for who in ("s01", "s02")
+        ]
+        assert np.allclose(usual, 1)
 
 
 def test_labelled_part_wants_one_person_and_a_part():

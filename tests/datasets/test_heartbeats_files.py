@@ -122,6 +122,7 @@ def test_public_sets_become_recordings(tmp_path, monkeypatch):
     np.savez(
         tmp_path / "rr_cogload1.npz", user=[0, 0, 7], t_sec=[0, 1, 0], task=[0] * 3,
         level=[0] * 3, segment=[0] * 3, rr_sec=np.float32([0.8, 0.9, 0.7]), tlx=tlx,
+        tlx_columns=list("abcdefg"), user_names=["a", "b"],
     )  # fmt: skip
     first, second = load_recordings("cogload1")
     assert (first.subject, second.subject) == ("cogload-00", "cogload-07")

@@ -18,9 +18,11 @@ from permea.datasets.files import (
 )
 from permea.datasets.heartbeat_files import load_recordings, read_rr, read_wfdb
 from permea.datasets.heartbeats import (
+    HRV_SCHEMA,
     Recording,
     Windows,
     both_classes,
+    hrv_table,
     impulse_rejection,
     labelled_part,
     labels_from_score,
@@ -30,6 +32,7 @@ from permea.datasets.heartbeats import (
 )
 
 __all__ = [
+    "HRV_SCHEMA",
     "Dataset",
     "MissingDataError",
     "Recording",
@@ -37,6 +40,7 @@ __all__ = [
     "Windows",
     "both_classes",
     "data_folder",
+    "hrv_table",
     "impulse_rejection",
     "labelled_part",
     "labels_from_score",

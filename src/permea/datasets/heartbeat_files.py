@@ -137,7 +137,8 @@ def load_recordings(name: Literal["cogload1", "stress_predict"]) -> list[Recordi
     owner = data["user" if cogload else "subject"]
     people = []
     for person in np.unique(owner):
-        rows = {key: values[owner == person] for key, values in data.items()}
+        hers = owner == person
+        rows = {key: values[hers] for key, values in data.items() if len(values) == len(hers)}
         if cogload:
             scales = rows["tlx"][:, 1:].astype(np.float64)  # the first column is their sum
             ratings = np.where(scales < 0, np.nan, (scales - 1) * 25)

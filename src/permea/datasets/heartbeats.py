@@ -22,6 +22,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array, Integers, Mask
+from permea.privacy.rowwise import row_sums
+from permea.tables import Number, Schema, YesNo
 
 HISTORY = 216  # three minutes at 72 beats per minute (003 §6.3)
 LIMITS = (0.3, 2.0)  # seconds: 200 to 30 beats per minute
@@ -33,6 +35,21 @@ _TO_DEVIATION = 1.483  # median absolute deviation → standard deviation of a n
 _COLUMNS = ("X", "subject", "position", "score", "ratings")  # what `Windows` has for each row
 _RATINGS_AT_REST = np.array([20.0, 15.0, 15.0, 25.0, 20.0, 15.0])
 _RATINGS_ADDED = np.array([55.0, 10.0, 50.0, 30.0, 50.0, 45.0])
+
+HRV_SCHEMA = Schema(
+    {
+        "mean": Number(0.4, 1.4),
+        "sdnn": Number(0.005, 0.3, scale="log"),
+        "rmssd": Number(0.005, 0.3, scale="log"),
+        "mean_change": Number(0.7, 1.4, scale="log"),
+        "sdnn_change": Number(0.25, 4, scale="log"),
+        "rmssd_change": Number(0.25, 4, scale="log"),
+        "stressed": YesNo(),
+    },
+    label="stressed",
+    person="person",
+)
+"""What `hrv_table` holds: ranges of what hearts do, in seconds, and of changes within a person."""
 
 Seed = int | np.random.Generator | None
 
@@ -296,6 +313,53 @@ def labels_from_score(
     else:
         level[:] = float(threshold)
     return np.where(rated, (values > level).astype(np.int64), -1)
+
+
+def hrv_table(windows: Windows, labels: ArrayLike) -> dict[str, NDArray[Any]]:
+    """A table of heart rate variability with one line per row, for models that hide a person.
+
+    A line has the mean interval, its standard deviation (SDNN), the root mean square of successive
+    differences (RMSSD), and each of them divided by its median over the rows of that person.
+    Everything in a line comes from the recordings of one person. So does what was done before:
+    which intervals were artefacts, and which rows have which label. A promise per person
+    (``unit="person"``) therefore covers all of it.
+
+    Parameters
+    ----------
+    windows : Windows
+    labels : array-like of shape (N,)
+        0 or 1; rows with -1 are left out.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Columns of ``HRV_SCHEMA``, and ``person``.
+
+    Examples
+    --------
+    >>> beats = Recording("ada", [0.80, 0.84, 0.80, 0.84, 0.80, 0.90], score=[0, 0, 0, 90, 90, 90])
+    >>> windows = make_windows(beats, history=2, threshold=9)
+    >>> table = hrv_table(windows, labels_from_score(windows.score))
+    >>> table["rmssd"].round(3).tolist(), table["stressed"].tolist(), table["person"][0].item()
+    ([0.04, 0.04, 0.04, 0.076], [0, 1, 1, 1], 'ada')
+    """
+    y = np.asarray(labels)
+    windows, y = windows.take(y >= 0), y[y >= 0]
+    X, count = windows.X, windows.X.shape[1]
+    mean = row_sums(X) / count
+    steps = X[:, 1:] - X[:, :-1]
+    features = {
+        "mean": mean[:, 0],
+        "sdnn": np.sqrt(row_sums(np.square(X - mean)) / count)[:, 0],
+        "rmssd": np.sqrt(row_sums(np.square(steps)) / max(count - 1, 1))[:, 0],
+    }
+    changes = {f"{name}_change": np.ones(len(X)) for name in features}
+    for person in np.unique(windows.subject):
+        hers = windows.subject == person
+        for name, values in features.items():
+            usual = np.median(values[hers])
+            changes[f"{name}_change"][hers] = values[hers] / max(usual, 1e-9)
+    return {**features, **changes, "stressed": y, "person": windows.subject}
 
 
 def subject_splits(
