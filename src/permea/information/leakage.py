@@ -1,4 +1,7 @@
-"""Tables that come in: their numbers, the names of their columns, and words when they fail."""
+"""Information leakage (003 Algorithm 8): what observed variables tell of hidden ones.
+
+It is approximated from below by the bound (98) of a Bayesian membership mapping, the adversary.
+"""
 
 import math
 import warnings
