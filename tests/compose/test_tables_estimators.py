@@ -15,6 +15,7 @@ from permea import Ledger, MomentClassifier, MomentRegressor, Privacy, Schema
 from permea.models.features import ScaledIdentity
 from permea.privacy.release import PrivacyWarning, UnreadableRowsError
 from permea.tables import Category, Number, YesNo
+from permea.tables.reading import read_chunks
 
 SCHEMA = Schema(
     {
@@ -95,6 +96,27 @@ def test_chunks_are_learned_like_the_whole_also_when_a_person_spans_chunks():
     chunks = lambda: (FRAME.iloc[i : i + 501] for i in range(0, len(FRAME), 501))  # noqa: E731
     whole = model(random_state=0, bins=6).fit(FRAME)
     parts = model(random_state=0, bins=6).fit_chunks(chunks)
+    np.testing.assert_array_equal(whole.model_.weights, parts.model_.weights)
+
+
+def test_a_person_who_gains_rows_between_two_passes_is_refused():
+    passes = iter([FRAME, FRAME, FRAME.assign(pid=7)])
+    with pytest.raises(UnreadableRowsError):
+        model().fit_chunks(lambda: iter([next(passes)]))
+
+
+def test_workers_add_up_what_one_process_does(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=500)
+    chunks = read_chunks(tmp_path / "rows.parquet")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        parts = model(random_state=0, bins=6).fit_chunks(chunks, engine="dask")
+    whole = model(random_state=0, bins=6).fit(FRAME)
     np.testing.assert_array_equal(whole.model_.weights, parts.model_.weights)
 
 

@@ -220,7 +220,8 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         chunks : callable
             Called without arguments for an iterator over (X, y) or (X, y, groups), or with a
             schema over frames. It is called two times, and once more to count the rows of each
-            person; the rows must be the same each time. `permea.tables.read_chunks` makes one
+            person; the rows must be the same each time, and a person with more rows than before is
+            refused (not with ``engine``, where files must not change in between). `permea.tables.read_chunks` makes one
             from files, folders, databases and frames.
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
@@ -249,8 +250,13 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             )
 
         def parts() -> Iterator[Part]:
-            for chunk in chunks():
-                yield self._part(*_opened(chunk), counted=counted)
+            left = Counter(counted)
+            for X, y, groups in map(_opened, chunks()):
+                people = self._people(X, groups)
+                left.subtract(() if counted is None else count_rows(people))
+                yield self._part(X, y, people, counted=counted)
+            if min(left.values(), default=0) < 0:
+                raise ValueError("A person has more rows than in the pass before.")
 
         return self._fit_parts(parts, charged, keep)
 
