@@ -36,6 +36,17 @@ def test_an_account_in_postgres_goes_on(server):
         Ledger(server.url("third"), existing=True)
 
 
+def test_an_account_per_person_goes_on(server):
+    ledger = Ledger(server.url("people"), budget=Budget(epsilon=40, unit="person"))
+    declared = Privacy(epsilon=0.5, domain=(0, 1), rows_per_person=2)
+    release(X, declared, ledger=ledger, dataset="ward")
+    again = Ledger(server.url("people"))
+    assert again.events == ledger.events
+    assert again.spent.epsilon == pytest.approx(2 * 3 * 0.5)
+    with pytest.raises(LedgerError, match="rows_per_person"):
+        release(X, HALF, ledger=again, dataset="ward")
+
+
 def test_64_processes_with_50_tries_each(server):
     ledger = Ledger(server.url("crowd"), budget=Budget(epsilon=1000, unit="entry"))
     paid = in_processes(ledger, 64, 50)

@@ -175,7 +175,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         """The unfitted model of the first layer."""
         return KernelAffineHullMachine() if self.model is None else self.model
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Learn a model of every class.
 
         Parameters
@@ -184,6 +184,8 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
             Training rows.
         y : array-like of shape (N,)
             Class labels.
+        groups : array-like of shape (N,), optional
+            Whose each row is; needed for a promise per person.
 
         Returns
         -------
@@ -196,14 +198,14 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
             raise ValueError(
                 "fabricate makes new rows out of noised ones and needs privacy=Privacy(…)."
             )
-        charged = self._charge(X, "training rows of a classifier")
+        charged = self._charge(X, "training rows of a classifier", groups)
         rows, targets = self._read(X, y, check_outputs=check_classification_targets)
         classes, labels = np.unique(targets, return_inverse=True)
         released = self._release(charged, rows, len(classes))
         self.branch_size_ = self._chosen_branch_size(released)
         if charged is not None and self.partition_on == "original":
-            groups = self._split(rows, labels)
-            released = replace(released, groups=groups).void(
+            branches = self._split(rows, labels)
+            released = replace(released, groups=branches).void(
                 "the rows were clustered before the noise"
             )
         if self.fabricate is not False:

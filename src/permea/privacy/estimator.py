@@ -58,14 +58,15 @@ class PrivateEstimator:
         if self.privacy is not None:
             _warn_about_pipeline(self)
 
-    def _charge(self, X: Any, description: str) -> ChargedRows | None:
+    def _charge(self, X: Any, description: str, groups: Any = None) -> ChargedRows | None:
         """Charge a release of rows before any value is read; nothing without privacy."""
         self._start()
         if self.privacy is None:
             return None
         return charge_rows(
-            X, self.privacy, ledger=self.ledger, dataset=self.dataset, description=description
-        )
+            X, self.privacy, groups=groups, ledger=self.ledger, dataset=self.dataset,
+            description=description,
+        )  # fmt: skip
 
     def _read(
         self,

@@ -21,6 +21,7 @@ UNNAMED = "rows-unnamed"
 
 Status = Literal["planned", "charged", "released"]
 Composition = Literal["basic", "tight"]
+_LOSSES = {"unit_losses", "record_losses", "person_losses"}
 _LOSS_KINDS = ("laplace", "gaussian", "pure")
 _CHARGED_FIELDS = (
     "dataset", "description", "unit", "epsilon", "delta", "mechanism", "unit_losses",
@@ -98,7 +99,8 @@ class Event:
 
     The ledger fills in ``number``, ``time`` (UTC) and ``status``: an event is *charged* before the
     rows are read and *released* after. One that stays charged was paid for, and its release did not
-    complete.
+    complete. ``person_losses`` is what a release per entry or record costs a person whose most
+    rows were declared; without that, it cannot be charged to a budget per person.
     """
 
     dataset: str
@@ -112,6 +114,7 @@ class Event:
     number: int = field(default=0, compare=False)
     time: str = field(default="", compare=False)
     status: Status = field(default="planned", compare=False)
+    person_losses: tuple[Loss, ...] = ()
 
     @property
     def is_named(self) -> bool:
@@ -120,13 +123,15 @@ class Event:
 
     def losses(self, unit: Unit) -> tuple[Loss, ...]:
         """What the event costs per ``unit``; a promise per person holds per record and entry."""
-        if unit == "person" and self.unit != "person":
+        if unit != "person" or self.unit == "person":
+            return self.unit_losses if unit == "entry" else self.record_losses
+        if not self.person_losses:
             raise LedgerError(
                 f"A release per {self.unit} cannot be charged to a budget per person: how many "
                 "rows a person has is not declared. Release it with unit='person', or declare "
                 "Privacy(rows_per_person=…)."
             )
-        return self.unit_losses if unit == "entry" else self.record_losses
+        return self.person_losses
 
     def cost(self, unit: Unit) -> Spent:
         """What the event adds to an account per ``unit`` that adds up ε and δ."""
@@ -137,7 +142,9 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """Give what was charged, as plain values."""
         values = {name: getattr(self, name) for name in _CHARGED_FIELDS}
-        for name in ("unit_losses", "record_losses"):
+        if self.person_losses:  # left out otherwise: the text of older events stays as it was
+            values["person_losses"] = self.person_losses
+        for name in values.keys() & _LOSSES:
             values[name] = [list(loss) for loss in values[name]]
         return values
 
@@ -163,7 +170,7 @@ class Receipt:
 
 @lru_cache(maxsize=4096)
 def _converted(losses: tuple[Loss, ...], delta: float) -> Spent:
-    """What a promise per entry costs per record."""
+    """What a promise about a smaller unit costs per record, or per person."""
     if math.isinf(simple_epsilon(losses)):  # Gaussian: take its promise at the entries' δ
         return Spent(tight_epsilon(losses, delta), delta)
     return Spent(simple_epsilon(losses), failure(losses))
@@ -243,6 +250,7 @@ def checked_event(event: Event) -> Event:
         delta=_amount("delta", event.delta, 1.0),
         unit_losses=tuple(_checked_loss(loss) for loss in event.unit_losses),
         record_losses=tuple(_checked_loss(loss) for loss in event.record_losses),
+        person_losses=tuple(_checked_loss(loss) for loss in event.person_losses),
         number=0,
         time="",
         status="planned",
@@ -251,10 +259,11 @@ def checked_event(event: Event) -> Event:
 
 def event_from_dict(values: Mapping[str, Any]) -> Event:
     """Build an event from :meth:`Event.to_dict`, also after a trip through JSON, and check it."""
-    if not isinstance(values, Mapping) or set(values) != set(_CHARGED_FIELDS):
+    needed = set(_CHARGED_FIELDS)
+    if not isinstance(values, Mapping) or set(values) - {"person_losses"} != needed:
         raise ValueError(f"An event needs exactly the entries {', '.join(_CHARGED_FIELDS)}.")
     plain = dict(values)
-    for name in ("unit_losses", "record_losses"):
+    for name in plain.keys() & _LOSSES:
         if not isinstance(plain[name], Sequence) or isinstance(plain[name], str):
             raise ValueError(f"The {name} of an event must be a list.")
         plain[name] = tuple(plain[name])

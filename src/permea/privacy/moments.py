@@ -18,12 +18,11 @@ may, because what she adds is a mean of what her rows would add.
 """
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from permea._arrays import Array, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
@@ -31,6 +30,9 @@ from permea.privacy.composition import Loss, tight_epsilon
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event
 from permea.privacy.noise import gaussian_mu, grid_slack
+from permea.privacy.people import LARGEST_GROUP as LARGEST_GROUP
+from permea.privacy.people import count_rows as count_rows
+from permea.privacy.people import row_weights as row_weights
 from permea.privacy.release import RELEASES, Release, pay
 from permea.privacy.rowwise import shrink_rows
 from permea.privacy.sampling import (
@@ -61,7 +63,6 @@ MEAN_STEPS = 2**32  # steps per norm of a row of features
 SQUARE_STEPS = ROW_STEPS**2  # steps of products: of z zᵀ, z yᵀ, and of the counts
 _NOISE_STEPS = 2**36  # the grid is refined until the noise has at least so many steps
 _LARGEST_SUM = 2**62  # whole numbers of 64 bits, with room for the noise
-LARGEST_GROUP = 2**16  # rows of one person
 _EXACT_ROWS = 2**13  # rows per block: products below 2**32 add up exactly in doubles
 UNIT_STEPS = 2**32  # steps per unit, of the weight of all rows
 _SHRINK = 1.0 - 1e-9  # far more than a computed norm can be wrong
@@ -177,8 +178,17 @@ class MomentPlan:
             epsilon = tight_epsilon(loss, privacy.delta)
             description += f" (ε = {privacy.epsilon:g} add/remove, charged as replace-one)"
         return Event(
-            dataset, description, privacy.unit, epsilon, privacy.delta, "gaussian", loss, loss
-        )
+            dataset, description, privacy.unit, epsilon, privacy.delta, "gaussian", loss, loss,
+            person_losses=self._person_losses(),
+        )  # fmt: skip
+
+    def _person_losses(self) -> tuple[Loss, ...]:
+        """What a release per record costs a person: her rows move the sums one after another."""
+        if self.privacy.unit == "person" or self.privacy.rows_per_person is None:
+            return ()
+        mu = self.privacy.rows_per_person * self.replace_loss.value
+        eta, tau = _slack(self, mu)
+        return (Loss("gaussian", mu, 1, tau, eta),)
 
 
 _STEPS = Scales(MEAN_STEPS, UNIT_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS)
@@ -336,61 +346,6 @@ class FeatureSums:
 def _whole_units(weight: int) -> int:
     """The number of units whose rows weigh so much; m weights 1/m fall short by under m steps."""
     return -(-weight // UNIT_STEPS)
-
-
-def count_rows(groups: ArrayLike) -> Counter[Any]:
-    """How many rows each person has; counts of chunks add up. Private, like ``groups``.
-
-    Examples
-    --------
-    >>> count_rows(["ann", "bob", "ann"]) + count_rows(["ann"])
-    Counter({'ann': 3, 'bob': 1})
-    """
-    return Counter(_person_ids(groups))
-
-
-def row_weights(groups: ArrayLike, counted: Counter[Any] | None = None) -> NDArray[np.float64]:
-    """Weight 1/m of each row of a person with m rows.
-
-    Parameters
-    ----------
-    groups : array-like of shape (n,)
-        Whose each row is: numbers or texts. A missing one (None, NaN, an empty text) is an error.
-    counted : Counter, optional
-        Rows of each person, when these rows are one chunk of several: see :func:`count_rows`.
-
-    Examples
-    --------
-    >>> row_weights(["ann", "bob", "ann"])
-    array([0.5, 1. , 0.5])
-    """
-    people = _person_ids(groups)
-    rows = Counter(people) if counted is None else counted
-    if rows and max(rows.values()) > LARGEST_GROUP:
-        raise ValueError(
-            f"A person has more than {LARGEST_GROUP} rows, which the proof does not cover. Leave "
-            "out rows by a rule that looks at one person at a time."
-        )
-    if any(person not in rows for person in people):
-        raise ValueError("These rows are of persons whose rows were not counted before.")
-    return 1.0 / np.array([rows[person] for person in people], dtype=np.float64)
-
-
-def _person_ids(groups: ArrayLike) -> list[Any]:
-    people = np.asarray(groups, dtype=object)  # as they are: no id depends on the other rows
-    if people.ndim != 1 or any(map(_is_missing, people)):
-        raise ValueError(
-            "groups must name one person for every row, without missing values. Leave out rows of "
-            "unknown persons, or count each as a person of its own."
-        )
-    return list(people)
-
-
-def _is_missing(person: Any) -> bool:
-    try:
-        return person is None or bool(person != person) or not str(person).strip()
-    except TypeError:  # pandas.NA
-        return True
 
 
 def to_steps(

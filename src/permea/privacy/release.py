@@ -30,6 +30,7 @@ from permea.privacy.noise import (
     grid_sigma,
     grid_slack,
 )
+from permea.privacy.people import check_rows_of_people
 from permea.privacy.sampling import (
     CHUNK,
     BitSource,
@@ -280,8 +281,15 @@ class Plan:
         privacy = self.privacy
         return Event(
             dataset, description, privacy.unit, privacy.epsilon, privacy.delta, privacy.mechanism,
-            self.unit_losses, self.record_losses,
+            self.unit_losses, self.record_losses, person_losses=self.person_losses(),
         )  # fmt: skip
+
+    def person_losses(self) -> tuple[Loss, ...]:
+        """What a release per entry or record costs a person: every row has noise of its own."""
+        if self.privacy.unit == "person" or self.privacy.rows_per_person is None:
+            return ()
+        rows = self.privacy.rows_per_person
+        return tuple(loss._replace(times=rows * loss.times) for loss in self.record_losses)
 
     def to_steps(self, rows: NDArray[np.float64]) -> Integers:
         """Clip rows to the domain, shrink them to the norm, and round to whole grid steps.
@@ -311,8 +319,12 @@ def plan(privacy: Privacy, n_columns: int) -> Plan:
     >>> plan(Privacy(epsilon=1, domain=(0, 1)), 3).noise.expected_magnitude()
     1.0
     """
-    if privacy.unit == "person":
-        raise ValueError("Noise on rows cannot protect a person yet; release moments.")
+    if privacy.unit == "person" and privacy.rows_per_person is None:
+        raise ValueError(
+            "rows_per_person is missing. Noise on rows grows with the number of rows of a person: "
+            "declare the most that anybody has, e.g. Privacy(…, rows_per_person=10). A release of "
+            "moments (MomentClassifier) needs no such number, and less noise."
+        )
     make = _plan_entry if privacy.unit == "entry" else _plan_record
     made = make(privacy, n_columns)
     if made.ceiling.max() > _MAX_STEPS:
@@ -354,7 +366,10 @@ def _plan_entry(privacy: Privacy, p: int) -> Plan:
 
 
 def _plan_record(privacy: Privacy, p: int) -> Plan:
-    """A row is replaced: noise for the diameter of the domain, or of the ball of ``clip_norm``."""
+    """A row is replaced: noise for the diameter of the domain, or of the ball of ``clip_norm``.
+
+    All rows of a person together have √m times the L2 diameter of one, and m times its L1 diameter.
+    """
     lows, highs, steps = privacy.lows(p), privacy.highs(p), privacy.steps
     gaussian = privacy.mechanism == "gaussian"
     if privacy.clip_norm is None:
@@ -383,15 +398,18 @@ def _calibrate_record(
     diameter: float,
 ) -> Plan:
     epsilon, delta = privacy.epsilon, privacy.delta
+    rows = (privacy.rows_per_person or 1) if privacy.unit == "person" else 1
+    diameter *= math.sqrt(rows) if privacy.mechanism == "gaussian" else rows
+    entries = rows * p
     real = float(diameter * grid.max())
     if privacy.mechanism == "gaussian":
         diameter *= 1.0 + _NORM_SLACK
-        sigma = grid_sigma(epsilon, delta, diameter, p)
-        loss = (_gaussian_loss(diameter / sigma, sigma, p),)
+        sigma = grid_sigma(epsilon, delta, diameter, entries)
+        loss = (_gaussian_loss(diameter / sigma, sigma, entries),)
         noise: Noise = GaussianNoise(epsilon, delta, real, calibration="analytic")
         return Plan(privacy, noise, grid, origin, ceiling, diameter, sigma, loss, loss)
-    # The point mass is split over the entries of a row: one of them is bare with at most δ.
-    entry_delta = float(Fraction(delta) / p)
+    # The point mass is split over the entries of a unit: one of them is bare with at most δ.
+    entry_delta = float(Fraction(delta) / entries)
     noise = OptimalNoise(epsilon, entry_delta, real)
     loss = (Loss("pure", epsilon, 1, delta),)
     steps = math.ceil(diameter)
@@ -423,6 +441,7 @@ def release(
     privacy: Privacy,
     *,
     random_state: RandomState = None,
+    groups: Any = None,
     ledger: Ledger | None = None,
     dataset: str | None = None,
     n_classes: int | None = None,
@@ -443,6 +462,9 @@ def release(
     random_state : None, int, RandomState or Generator
         ``None`` draws from a cryptographic generator. Anything else is repeatable, and the
         certificate says "not private: seeded".
+    groups : array-like of shape (n,), optional
+        Whose each row is, for ``unit="person"``. A person with more rows than
+        ``privacy.rows_per_person`` is an error, after the charge.
     ledger : Ledger, optional
         Charged before the values are read; raises when the budget does not allow the release.
         What is wrong with the values is told after the charge, and the charge stays.
@@ -467,7 +489,9 @@ def release(
     >>> out.data.shape, out.data.dtype, out.certificate.is_private
     ((100, 3), dtype('float32'), True)
     """
-    paid = charge_rows(X, privacy, ledger=ledger, dataset=dataset, description=description)
+    paid = charge_rows(
+        X, privacy, groups=groups, ledger=ledger, dataset=dataset, description=description
+    )
     return paid.release(X, random_state=random_state, n_classes=n_classes)
 
 
@@ -477,6 +501,7 @@ class ChargedRows:
 
     plan: Plan
     payment: Payment
+    groups: Any = None  #: whose each row is
 
     def release(
         self, X: ArrayLike, *, random_state: RandomState = None, n_classes: int | None = None
@@ -484,6 +509,7 @@ class ChargedRows:
         """Noise the rows, once."""
         self.payment.use("rows")
         rows = _check_values(X)
+        _check_people(self.plan.privacy, self.groups, len(rows))
         source = bit_source(random_state)
         data = _noised(rows, self.plan, source)
         certificate = _certify(self.plan, rows.shape, source.seeded, n_classes)
@@ -495,13 +521,39 @@ def charge_rows(
     X: Any,
     privacy: Privacy,
     *,
+    groups: Any = None,
     ledger: Ledger | None = None,
     dataset: str | None = None,
     description: str = "release of a data matrix",
 ) -> ChargedRows:
     """Plan a release of rows from their public shape, and charge the ledger for it."""
+    require_groups(privacy, groups)
     work = plan(privacy, table_shape(X)[1])
-    return ChargedRows(work, pay(ledger, work.event, dataset, description, X))
+    return ChargedRows(work, pay(ledger, work.event, dataset, description, X), groups)
+
+
+def require_groups(privacy: Privacy | None, groups: Any) -> None:
+    """Ask whose the rows are before anything is charged, where a person is the unit.
+
+    Examples
+    --------
+    >>> require_groups(Privacy(epsilon=1, unit="person"), None)
+    Traceback (most recent call last):
+        ...
+    ValueError: groups is missing. With unit='person', say whose each row is: groups=ids, one for
+    every row.
+    """
+    if privacy is not None and privacy.unit == "person" and groups is None:
+        raise ValueError(
+            "groups is missing. With unit='person', say whose each row is: groups=ids, one for "
+            "every row."
+        )
+
+
+def _check_people(privacy: Privacy, groups: Any, n_rows: int) -> None:
+    if privacy.unit == "person":
+        most = privacy.rows_per_person or 1
+        read_after_charge(lambda: check_rows_of_people(groups, n_rows, most))
 
 
 def release_pair(
@@ -510,6 +562,7 @@ def release_pair(
     inputs: Privacy,
     outputs: Privacy,
     *,
+    groups: Any = None,
     random_state: RandomState = None,
     ledger: Ledger | None = None,
     dataset: str | None = None,
@@ -532,6 +585,7 @@ def release_pair(
     """
     if inputs.unit != outputs.unit:
         raise ValueError("Inputs and outputs must be protected per the same unit.")
+    require_groups(inputs, groups)
     shapes = table_shape(X), table_shape(Y)
     if shapes[0][0] != shapes[1][0]:
         raise ValueError("Inputs and outputs must have the same number of rows.")
@@ -539,9 +593,13 @@ def release_pair(
     record = plans[0].record_losses + plans[1].record_losses
 
     def event(name: str, description: str) -> Event:
-        return _pair_event(inputs, outputs, record, name, description)
+        each = [work.person_losses() for work in plans]
+        made = _pair_event(inputs, outputs, record, name, description)
+        return replace(made, person_losses=each[0] + each[1] if all(each) else ())
 
     payment = pay(ledger, event, dataset, "release of (inputs, outputs)", X)
+    for privacy in (inputs, outputs):
+        _check_people(privacy, groups, shapes[0][0])
     source = bit_source(random_state)
     made = []
     for rows, work in zip((_check_values(X), _check_values(Y)), plans, strict=True):
@@ -620,7 +678,7 @@ def _certify(
     privacy = work.privacy
     spent = compose(losses)
     simple = simple_epsilon(losses), failure(losses)
-    if privacy.unit == "record" and record_losses is None:
+    if privacy.unit != "entry" and record_losses is None:
         spent, simple = (
             type(spent)(privacy.epsilon, privacy.delta),
             (privacy.epsilon, privacy.delta),
@@ -634,7 +692,16 @@ def _certify(
         simple_record_epsilon=float(simple[0]), simple_record_delta=float(simple[1]),
         n_classes=n_classes, not_protected=NOT_PROTECTED,
         classes="" if n_classes is None else "read from the data",
+        neighbours=_person_text(privacy),
     )  # fmt: skip
+
+
+def _person_text(privacy: Privacy) -> str:
+    """How neighbours differ in a release of rows per person; the unit says it for the others."""
+    if privacy.unit != "person":
+        return ""
+    most = privacy.rows_per_person
+    return f"all rows of one person, at most {most} as declared, are replaced by as many others"
 
 
 def _noise_text(work: Plan) -> str:

@@ -420,7 +420,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Noise the rows and learn from what came through the wall.
 
         Parameters
@@ -429,6 +429,8 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
             Source rows.
         y : array-like of shape (N,)
             Class labels; entry-level noise does not protect them.
+        groups : array-like of shape (N,), optional
+            Whose each row is; needed for a promise per person.
 
         Returns
         -------
@@ -436,7 +438,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
             This artefact, fitted.
         """
         validate_parameters(self)
-        charged = self._charge(X, "source of a transfer")
+        charged = self._charge(X, "source of a transfer", groups)
         rows, targets = self._read(X, y, check_outputs=check_classification_targets)
         classifier = self._unfitted(rows.shape[1])
         self.classes_, labels = np.unique(targets, return_inverse=True)

@@ -1,0 +1,78 @@
+"""Whose each row is: how many rows a person has, and what each of them weighs."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LARGEST_GROUP = 2**16  # rows of one person that the proof covers
+
+
+def count_rows(groups: ArrayLike) -> Counter[Any]:
+    """How many rows each person has; counts of chunks add up. Private, like ``groups``.
+
+    Examples
+    --------
+    >>> count_rows(["ann", "bob", "ann"]) + count_rows(["ann"])
+    Counter({'ann': 3, 'bob': 1})
+    """
+    return Counter(_person_ids(groups))
+
+
+def check_rows_of_people(groups: ArrayLike, n_rows: int, most: int) -> None:
+    """Check, after a charge, that every row has a person and nobody has more than ``most`` rows.
+
+    Examples
+    --------
+    >>> check_rows_of_people(["ann", "bob", "ann"], 3, 2)
+    """
+    counted = count_rows(groups)
+    if counted.total() != n_rows:
+        raise ValueError("groups must name one person for every row.")
+    if max(counted.values()) > most:
+        raise ValueError("A person has more rows than rows_per_person declares.")
+
+
+def row_weights(groups: ArrayLike, counted: Counter[Any] | None = None) -> NDArray[np.float64]:
+    """Weight 1/m of each row of a person with m rows.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n,)
+        Whose each row is: numbers or texts. A missing one (None, NaN, an empty text) is an error.
+    counted : Counter, optional
+        Rows of each person, when these rows are one chunk of several: see :func:`count_rows`.
+
+    Examples
+    --------
+    >>> row_weights(["ann", "bob", "ann"])
+    array([0.5, 1. , 0.5])
+    """
+    people = _person_ids(groups)
+    rows = Counter(people) if counted is None else counted
+    if rows and max(rows.values()) > LARGEST_GROUP:
+        raise ValueError(
+            f"A person has more than {LARGEST_GROUP} rows, which the proof does not cover. Leave "
+            "out rows by a rule that looks at one person at a time."
+        )
+    if any(person not in rows for person in people):
+        raise ValueError("These rows are of persons whose rows were not counted before.")
+    return 1.0 / np.array([rows[person] for person in people], dtype=np.float64)
+
+
+def _person_ids(groups: ArrayLike) -> list[Any]:
+    people = np.asarray(groups, dtype=object)  # as they are: no id depends on the other rows
+    if people.ndim != 1 or any(map(_is_missing, people)):
+        raise ValueError(
+            "groups must name one person for every row, without missing values. Leave out rows of "
+            "unknown persons, or count each as a person of its own."
+        )
+    return list(people)
+
+
+def _is_missing(person: Any) -> bool:
+    try:
+        return person is None or bool(person != person) or not str(person).strip()
+    except TypeError:  # pandas.NA
+        return True
