@@ -79,10 +79,12 @@ class Column:
         self._encode_known(positions[known], known, out, bins)
 
     def decode(self, weights: Array, bins: int) -> Values:
-        """Values that weights stand for; None where missing."""
+        """Values that weights stand for; NaN among real numbers, else None, where missing."""
         weights = np.maximum(weights, 0.0)
         values, likely = self._decode_known(weights[:, : self.n_entries(bins)], bins)
-        if self.missing:
+        if self.missing and values.dtype.kind == "f":
+            values[weights[:, -1] > likely] = math.nan
+        elif self.missing:
             values = values.astype(object)
             values[weights[:, -1] > likely] = None
         return values

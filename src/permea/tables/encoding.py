@@ -140,13 +140,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         groups = self._layout()
         if Z.ndim != 2 or Z.shape[1] != _width(groups):
             raise ValueError(f"Rows of the {_width(groups)} features of this schema are needed.")
-        columns = self.schema.columns
-        return pd.DataFrame(
-            {
-                name: columns[name].decode(Z[:, groups[name]], self._bins)
-                for name in self.schema.features
-            }
-        )
+        decoded = {}
+        for name in self.schema.features:
+            column = self.schema.columns[name]
+            values = column.decode(Z[:, groups[name]], self._bins)
+            whole = column.kind == "number" and values.dtype == object  # some may be missing
+            decoded[name] = pd.Series(values, dtype="Int64" if whole else None)
+        return pd.DataFrame(decoded)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Names of the features: column and point, value or "missing"."""
