@@ -3,6 +3,7 @@
 from permea.tables.columns import Category, Column, Date, Number, YesNo
 from permea.tables.encoding import TableEncoder, default_bins
 from permea.tables.formats import check_schema, draft
+from permea.tables.reading import read_chunks
 from permea.tables.schema import Schema
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "check_schema",
     "default_bins",
     "draft",
+    "read_chunks",
 ]
