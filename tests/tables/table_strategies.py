@@ -24,7 +24,7 @@ def numbers(draw):
     if draw(st.booleans()):
         shares = sorted(draw(st.sets(st.integers(1, 99), max_size=4)))
         edges = sorted({low, *(low + (high - low) * k / 100 for k in shares), high})
-    resolution = None if whole else draw(st.sampled_from([None, None, 0.5, 1e-3]))
+    resolution = None if whole or width < 1 else draw(st.sampled_from([None, None, 0.5, 1e-3]))
     missing = draw(st.booleans())
     return Number(
         low, high, whole=whole, scale=scale, bins=bins, edges=edges, resolution=resolution,

@@ -14,6 +14,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks as checks
 from table_strategies import schemas, tables, values_of
 
 from permea.tables import Category, Date, Number, Schema, TableEncoder, YesNo, default_bins
@@ -113,6 +114,26 @@ def test_any_features_are_decoded_to_values_that_the_schema_knows(schema, bins, 
 
 
 @SLOW
+@given(tables(), BINS)
+def test_types_of_the_columns_do_not_matter(drawn, bins):
+    schema, table = drawn
+    encoder = schema.encoder(bins)
+    Z = encoder.transform(table)
+    assert encoder.transform(pd.DataFrame(table)).tobytes() == Z.tobytes()
+    texts = {
+        name: ["" if value is None or value != value else written(value, schema.columns[name])
+               for value in values]
+        for name, values in table.items()
+    }  # fmt: skip
+    assert encoder.transform(texts).tobytes() == Z.tobytes()
+
+
+def written(value, column):
+    """A value as a CSV file has it."""
+    return value.strftime(column.format) if isinstance(value, datetime.date) else str(value)
+
+
+@SLOW
 @given(schemas(), BINS)
 def test_names_and_places_of_features_agree(schema, bins):
     encoder = schema.encoder(bins)
@@ -164,6 +185,20 @@ def test_numbers_match_categories_however_they_are_written(values):
     assert Z.argmax(axis=1).tolist() == [0, 1]
 
 
+def test_letters_match_however_accents_are_stored():
+    schema = Schema({"x": Category(["José", "Zoë"])}, person="id")
+    table = {"x": ["Jose\u0301", " Zoë\xa0"], "id": ["é", "e\u0301"]}
+    assert schema.encode(table).argmax(axis=1).tolist() == [0, 1]
+    assert len(set(schema.people(table))) == 1
+
+
+def test_decoded_numbers_are_multiples_of_the_resolution():
+    schema = Schema({"x": Number(0, 1, resolution=0.1), "y": Number(0, 9, resolution=3)})
+    decoded = schema.decode(schema.encode({"x": [0.31, 0.68], "y": [2.9, 8]}))
+    assert decoded["x"].tolist() == [0.3, 0.7]
+    assert decoded["y"].tolist() == [3, 9]
+
+
 def test_equal_numbers_and_truth_values_are_told_apart_in_any_order():
     schema = Schema({"x": Category(["1", "True"])})
     for values in ([1, True, "1", "True"], [True, 1, "True", "1"]):
@@ -193,6 +228,8 @@ def test_a_person_is_the_same_however_the_identifier_is_written():
     schema = Schema({"x": YesNo()}, person="id")
     table = {"x": [1] * 5, "id": np.array([7, 7.0, "7", " 7 ", "7.0"], dtype=object)}
     assert set(schema.people(table)) == {"7"}
+    others = schema.people({"x": [1] * 3, "id": ["a.0", "a", "07"]})
+    assert others.tolist() == ["a.0", "a", "07"]
     for missing in (None, np.nan, ""):
         with pytest.raises(ValueError, match="'id' has rows without an identifier"):
             schema.people({"x": [1, 1], "id": np.array([7, missing], dtype=object)})
@@ -296,7 +333,20 @@ def test_fit_reads_names_and_no_values(patients):
         TableEncoder(schema).fit(table[["sex"]])
 
 
-@pytest.mark.parametrize("bins", [1, 2.5, "8"])
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.check_estimator_cloneable, checks.check_estimator_repr, checks.check_set_params,
+        checks.check_estimator_tags_renamed, checks.check_valid_tag_types,
+        checks.check_get_params_invariance, checks.check_no_attributes_set_in_init,
+        checks.check_mixin_order,
+    ],
+)  # fmt: skip
+def test_checks_of_scikit_learn(patients, check):
+    check("TableEncoder", TableEncoder(patients[0]))
+
+
+@pytest.mark.parametrize("bins", [1, 2.5, "8", 10**12, True])
 def test_bins_must_be_a_number_of_points(patients, bins):
     with pytest.raises(ValueError, match="bins must be"):
         TableEncoder(patients[0], bins=bins).fit()

@@ -163,6 +163,12 @@ def test_an_unfilled_draft_is_refused_with_everything_that_is_open(tmp_path):
         ("[columns.a]\nkind='number'\nlow=1\nhigh=0", "low must be below high"),
         ("[columns.a]\nkind='number'\nlow=0\nhigh=inf", "must be numbers"),
         ("[columns.a]\nkind='number'\nlow=0\nhigh=1\nbins=1", "bins must be"),
+        ("[columns.a]\nkind='number'\nlow=0\nhigh=1\nbins=1000000000000", "bins must be"),
+        ("[columns.a]\nkind='number'\nlow=0\nhigh=1" + "0" * 400, "must be numbers"),
+        ("[columns.a]\nkind='number'\nlow=-1e308\nhigh=1e308", "too wide"),
+        ("[columns.a]\nkind='number'\nlow=0.5\nhigh=1\nwhole=true", "whole limits"),
+        ("[columns.a]\nkind='number'\nlow=0\nhigh=1\nresolution=1e-300", "too fine"),
+        ("[columns.a]\nkind='number'\nlow=0\nhigh=1\nresolution=2", "wider than the range"),
         ("[columns.a]\nkind='number'\nlow=0\nhigh=1\nedges=[0, 0]", "rising"),
         ("[columns.a]\nkind='number'\nlow=0\nhigh=1\nmissing='yes'", "true or false"),
         ("[columns.a]\nkind='category'\nvalues=[]", "must not be empty"),
@@ -235,13 +241,20 @@ def test_what_is_loose_is_listed():
     schema = Schema(
         {
             "pay": Number(1, 1e6),
-            "steps": Number(0, 5000, whole=True),
+            "gain": Number(0, 99999),
+            "steps": Number(-2500, 2500, whole=True),
             "code": Category([str(k) for k in range(200)], other=True),
             "sex": Category(["f", "m"]),
             "fine": Number(0, 1),
         }
     )
-    assert [loose.split(":")[0] for loose in schema.check()] == ["pay", "steps", "code", "sex"]
+    assert [loose.split(":")[0] for loose in schema.check()] == [
+        "pay",
+        "gain",
+        "steps",
+        "code",
+        "sex",
+    ]
 
 
 def test_dates_in_toml_are_dates():

@@ -7,6 +7,7 @@ value becomes never depends on other rows, to the last bit.
 """
 
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date, datetime
@@ -20,6 +21,7 @@ from permea._arrays import Array
 
 Values = NDArray[Any]
 DEFAULT_BINS = 8
+MOST_BINS = 1000
 _UNKNOWN = -math.inf  # position of a value that cannot be read
 MISSING = ("", "?", ".", "NA", "N/A", "<NA>", "NaN", "null", "None")
 
@@ -155,14 +157,24 @@ class Number(Column):
     problem: ClassVar[str] = NOT_A_NUMBER
 
     def __post_init__(self) -> None:
-        _require(_is_number(self.low) and _is_number(self.high), "low and high must be numbers")
-        _require(self.low < self.high, "low must be below high")
-        _require(math.isfinite(self.high - self.low), "the range is too wide")
+        low, high, step = self.low, self.high, self.resolution
+        _require(_is_number(low) and _is_number(high), "low and high must be numbers")
+        _require(low < high, "low must be below high")
+        _require(math.isfinite(float(high) - float(low)), "the range is too wide")
         _require(self.scale in ("linear", "log"), 'scale must be "linear" or "log"')
         _require_flags(whole=self.whole, missing=self.missing)
-        _require(self.bins is None or _is_whole(self.bins, 2), "bins must be a whole number from 2")
-        step = self.resolution
-        _require(step is None or (_is_number(step) and step > 0), "resolution must be above 0")
+        require_bins(self.bins)
+        if self.whole:
+            _require(
+                float(low).is_integer() and float(high).is_integer(),
+                "a whole column has whole limits",
+            )
+        if step is not None:
+            _require(_is_number(step) and step > 0, "resolution must be above 0")
+            _require(
+                max(abs(low), abs(high)) / step < 2**53, "resolution is too fine for the range"
+            )
+            _require(step <= high - low, "resolution must not be wider than the range")
         if self.edges is not None:
             _require(
                 isinstance(self.edges, Iterable) and all(map(_is_number, self.edges)),
@@ -207,7 +219,9 @@ class Number(Column):
     def round(self, numbers: Array) -> Array:
         """Numbers as the column would hold them: on its resolution and in its range."""
         step = 1.0 if self.whole else self.resolution
-        if step is not None:
+        if step is not None and math.isclose(round(1 / step) * step, 1.0):
+            numbers = np.rint(numbers * round(1 / step)) / round(1 / step)  # 3 / 10, not 3 * 0.1
+        elif step is not None:
             numbers = np.rint(numbers / step) * step
         return np.clip(numbers, self.low, self.high)
 
@@ -231,7 +245,7 @@ class Number(Column):
         return numbers.astype(np.int64) if self._fits_integers() else numbers, total
 
     def _fits_integers(self) -> bool:
-        return self.whole and max(abs(self.low), abs(self.high)) < 2**53
+        return self.whole and max(abs(self.low), abs(self.high)) < 2**53  # exact in doubles
 
 
 @dataclass(frozen=True)
@@ -395,13 +409,13 @@ class Date(Column):
             object.__setattr__(self, name, _day(getattr(self, name)))
         _require(self.first < self.last, "first must be before last")
         _require(self.first.year >= 1000, "first must not be before the year 1000")
-        _require(isinstance(self.format, str), "format must be text")
+        _require(isinstance(self.format, str) and len(self.format) < 100, "format must be text")
         _require_flags(missing=self.missing)
         try:
             datetime.strptime(self.first.strftime(self.format), self.format)
         except ValueError:
             raise ValueError("format cannot be read; an example is %d/%m/%Y") from None
-        _ = self.days
+        require_bins(self.bins)
 
     @property
     def days(self) -> Number:
@@ -437,7 +451,7 @@ KINDS: Mapping[str, type[Column]] = {kind.kind: kind for kind in (Number, Catego
 
 
 def as_text(value: object) -> str:
-    """Text of a category or an identifier: without blanks around it, whole numbers without ".0".
+    """Text of a category or an identifier: composed, without blanks around it; 2.0 is 2.
 
     Examples
     --------
@@ -445,7 +459,7 @@ def as_text(value: object) -> str:
     ('male', '2', '7')
     """
     if isinstance(value, str):
-        return value.strip()
+        return unicodedata.normalize("NFC", value).strip()
     if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))
     return str(value)
@@ -541,17 +555,20 @@ def _day(value: object) -> date:
 
 
 def _is_number(value: object) -> bool:
-    numbers = (int, float, np.integer, np.floating)
-    return isinstance(value, numbers) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return _is_number(value) and isinstance(value, int | np.integer) and bool(value >= least)
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    return is_number and not isinstance(value, bool) and math.isfinite(_as_float(value))
 
 
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
+
+
+def require_bins(bins: Any) -> None:
+    """Raise an error if a number of bins cannot be one."""
+    whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
+    in_range = bins is None or (whole and 2 <= bins <= MOST_BINS)
+    _require(in_range, f"bins must be a whole number from 2 to {MOST_BINS}")
 
 
 def _require_flags(**flags: object) -> None:

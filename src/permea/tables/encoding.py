@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from permea._arrays import Array
 from permea._parallel import batches
-from permea.tables.columns import DEFAULT_BINS
+from permea.tables.columns import DEFAULT_BINS, require_bins
 
 if TYPE_CHECKING:
     from permea.tables.schema import Schema
@@ -166,8 +166,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _bins(self) -> int:
-        if self.bins is not None and (not isinstance(self.bins, int | np.integer) or self.bins < 2):
-            raise ValueError("bins must be None or a whole number of at least 2.")
+        require_bins(self.bins)
         return DEFAULT_BINS if self.bins is None else int(self.bins)
 
     def _layout(self) -> dict[str, slice]:

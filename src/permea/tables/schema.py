@@ -350,10 +350,11 @@ class Schema:
     def _loose(self, name: str) -> Iterable[str]:
         column = self.columns[name]
         if isinstance(column, Number) and column.scale == "linear" and column.edges is None:
-            if column.low > 0 and column.high / column.low >= 1000:
-                yield "the range spans a factor of 1000 or more; scale = 'log' may suit it"
+            width = column.high - column.low
             step = 1.0 if column.whole else column.resolution
-            if step is not None and (column.high - column.low) / step > 1000:
+            if column.low >= 0 and width / (column.low or step or 1.0) >= 1000:
+                yield "the range spans a factor of 1000 or more; scale = 'log' may suit it"
+            elif step is not None and width / step > 1000:
                 yield "the range has more than 1000 steps; narrow it if it can be narrower"
         if isinstance(column, Choice) and len(column.names) > LONG_LIST:
             yield f"{len(column.names)} values; declare those that matter, and other = true"
@@ -399,8 +400,7 @@ class Schema:
             return values.astype(str)
         if any(blanks.cover(value) for value in listed):
             return None
-        texts = [as_text(value) for value in listed]
-        return np.array([text.removesuffix(".0") for text in texts], dtype=str)
+        return np.array([_whole_text(as_text(value)) for value in listed], dtype=str)
 
     @property
     def _blanks(self) -> Blanks:
@@ -421,6 +421,11 @@ def unreadable(problems: Mapping[str, list[str]]) -> str:
         f"{safe_text(name)!r} has {', '.join(found)}" for name, found in problems.items()
     )
     return f"The table does not fit its schema: {told}."
+
+
+def _whole_text(text: str) -> str:
+    """Text of a whole number without the ".0" that other programs append."""
+    return text[:-2] if text.endswith(".0") and text[:-2].isdecimal() else text
 
 
 def _with_suggestion(name: str, candidates: Iterable[str]) -> str:
