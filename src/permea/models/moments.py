@@ -221,8 +221,8 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             Called without arguments for an iterator over (X, y) or (X, y, groups), or with a
             schema over frames. It is called two times, and once more to count the rows of each
             person; the rows must be the same each time, and a person with more rows than before is
-            refused (not with ``engine``, where files must not change in between). `permea.tables.read_chunks` makes one
-            from files, folders, databases and frames.
+            refused (not with ``engine``, where files must not change in between).
+            `permea.tables.read_chunks` makes one from files, folders, databases and frames.
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
         engine : {"dask"}, optional
