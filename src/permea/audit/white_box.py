@@ -283,6 +283,7 @@ class MomentExperiment:
             )
         small = {
             "features": "identity",
+            "schema": None,
             "privacy": replace(made.privacy, domain=_DOMAIN),
             "ledger": None,
             "classes": list(_CLASSES),
@@ -315,7 +316,9 @@ class MomentExperiment:
 
     def release(self, planted: bool) -> Array:
         """Fit once and read what was released: the mean, then the moments."""
-        model = self._model().fit(*self._data[planted])
+        X, y = self._data[planted]
+        people = {"groups": np.arange(len(X))} if self.plan.privacy.unit == "person" else {}
+        model = self._model().fit(X, y, **people)
         moments = model.moments_
         parts = [model.mean_, moments.second[np.triu_indices(2)]]
         if self._classes:

@@ -25,6 +25,7 @@ START, LEARN, CHECK, TOGETHER = "Start", "Learn and release", "Measure and expla
 PANELS = (START, LEARN, CHECK, TOGETHER)
 GROUPS = {  # help of the first word of commands such as "keys create"
     "keys": "Create keys that sign certificates, and list the keys that you trust.",
+    "schema": "Declare the columns of a table: ranges, categories, label, person.",
     "ledger": "Show, verify and export the privacy that was spent on each data set.",
 }
 # What the parser raises. Older versions of typer take the class from the package click, newer ones

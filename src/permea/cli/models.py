@@ -21,6 +21,7 @@ from permea.cli.tables import (
     numbers,
     numeric_columns,
     output_errors,
+    read_declared_table,
     read_table,
 )
 from permea.compose import ReconstructionClassifier
@@ -115,9 +116,9 @@ def save_model(model: Any, output: str, key: SigningKey | None) -> None:
 
 
 def load_model(path: str, trusted: TrustedKeys | None = None) -> Any:
-    """A fitted classifier from a file; anything else is refused."""
+    """A fitted classifier or regression from a file; anything else is refused."""
     model = load(path, trusted=trusted)
-    if not hasattr(model, "predict") or not hasattr(model, "classes_"):
+    if not hasattr(model, "predict") or not hasattr(model, "certificate_"):
         raise ModelError(f"{path} holds a {type(model).__name__}, not a classifier.")
     return model
 
@@ -152,31 +153,48 @@ def schema_of(model: Any) -> Any:
     return getattr(model, "schema", None)
 
 
-def label_column(model: Any) -> str | None:
-    """The column of the classes in the table that the model was trained on, where it is known."""
+def output_column(model: Any) -> str | None:
+    """The column that the model predicts, where it knows its name."""
     schema = schema_of(model)
-    found = getattr(model, "label", None) if schema is None else schema.label
-    return None if found is None else str(found)
+    if schema is None:
+        return getattr(model, "label", None)
+    name: str | None = schema.label if hasattr(model, "classes_") else schema.target
+    return name
 
 
 def read_rows(model: Any, path: str) -> pd.DataFrame:
-    """A table for a model."""
-    return read_table(path)
+    """A table for a model; one that is read by a schema stays as it is written."""
+    return read_table(path) if schema_of(model) is None else read_declared_table(path)
 
 
 def model_input(model: Any, frame: pd.DataFrame, what: str) -> Any:
-    """What the model predicts from: the declared columns as they are, or a matrix of numbers."""
+    """What the model predicts from: the declared columns as they are, or a matrix of numbers.
+
+    An error names all columns that cannot be used, and no value.
+    """
     columns = feature_columns(model, frame, what)
-    return numbers(frame, columns, what) if schema_of(model) is None else frame[columns]
+    schema = schema_of(model)
+    if schema is None:
+        return numbers(frame, columns, what)
+    try:
+        schema.read(frame[columns])
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from error
+    return frame[columns]
 
 
-def comparable_labels(model: Any, frame: pd.DataFrame) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Classes of the rows of a table and classes of the model, so that they can be compared."""
+def known_labels(
+    model: Any, frame: pd.DataFrame
+) -> tuple[NDArray[np.bool_], NDArray[Any], NDArray[Any]]:
+    """Rows whose class is known, their classes, and those of the model to compare them with."""
     schema, classes = schema_of(model), np.asarray(model.classes_)
+    values = frame[output_column(model)]
     if schema is not None:
-        return schema.labels(frame), classes
-    values = frame[label_column(model)]
+        missing = {word.strip().casefold() for word in schema.missing_values}
+        known = values.notna() & ~values.astype(str).str.strip().str.casefold().isin(missing)
+        return known.to_numpy(), schema.labels(frame[known]), classes
+    known = values.notna()
     if classes.dtype.kind in "fiub":
-        truth = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        return truth, classes.astype(np.float64)
-    return values.astype(str).to_numpy(dtype=str), classes.astype(str)
+        truth = pd.to_numeric(values[known], errors="coerce").to_numpy(np.float64)
+        return known.to_numpy(), truth, classes.astype(np.float64)
+    return known.to_numpy(), values[known].astype(str).to_numpy(dtype=str), classes.astype(str)

@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 from typer import Argument, Option
 
 from permea.cli.console import InputError, UsageError
-from permea.cli.models import build_classifier, families, feature_columns
-from permea.cli.tables import labels, listed, numbers, read_file, read_table, require_columns
+from permea.cli.models import (
+    build_classifier,
+    families,
+    model_input,
+    output_column,
+    read_rows,
+    schema_of,
+)
+from permea.cli.table_model import RowsOfTable
+from permea.cli.tables import labels, listed, read_file, read_table, require_columns
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.ledger_events import clean_name
 from permea.privacy.noise import MECHANISMS
@@ -26,6 +34,7 @@ from permea.privacy.signing import TRUSTED_KEYS_VARIABLE
 Data = Annotated[str, Argument(help="Table: .csv, .parquet, or - for standard input.")]
 ModelFile = Annotated[str, Argument(metavar="MODEL", help="Model file that permea wrote.")]
 Label = Annotated[str, Option("--label", "-l", help="Column of the classes.")]
+MaybeLabel = Annotated[str | None, Option("--label", "-l", help="Column of the classes.")]
 TableOutput = Annotated[str, Option("--output", "-o", help="Table to write; - is standard output.")]
 JsonOutput = Annotated[str | None, Option("--output", "-o", help="Write the findings as JSON.")]
 NewColumn = Annotated[str, Option(help="Name of the new column.")]
@@ -54,6 +63,9 @@ class Unit(StrEnum):
     entry = "entry"
     record = "record"
     person = "person"
+
+
+Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _private(*names: str, **settings: Any) -> Any:
@@ -97,29 +109,49 @@ class PrivacyOptions:
         bool, _private("--clip", help="Clip values outside the domain instead of refusing them.")
     ] = False
 
-    def check(self, *, alternative: str = "") -> None:
+    def check(self, *, alternative: str = "", schema: bool = False) -> None:
         """Refuse incomplete or impossible options before a file is read."""
         if self.epsilon is None:
             raise UsageError(
-                "How private? Give --epsilon (e.g. 1), --delta, --unit and the public range of "
-                f"the features with --domain LOW HIGH{alternative}."
+                "How private? Give --epsilon (e.g. 1), --delta, --unit and what is known about the "
+                f"columns: --schema FILE, or --domain LOW HIGH for numbers{alternative}."
             )
+        if schema:
+            if self.domain is not None or self.domain_file is not None:
+                raise UsageError("The ranges are those of --schema; leave out --domain.")
+            self._build((0.0, 1.0))
+            return
         if self.domain is not None and self.domain_file is not None:
             raise UsageError("Give --domain or --domain-file, not both.")
         if self.domain is None and self.domain_file is None:
             raise UsageError(
                 "The public range of the features is missing: give --domain LOW HIGH, or "
-                "--domain-file with one range per column. Take it from what the features mean, "
-                "not from the data, whose minimum and maximum are private."
+                "--domain-file with one range per column, or --schema. Take it from what the "
+                "features mean, not from the data, whose minimum and maximum are private."
             )
         self._build(self.domain or (0.0, 1.0))
 
-    def privacy(self, columns: list[str]) -> Privacy:
-        """The declared privacy of the named columns."""
-        if self.domain_file is None:
-            return self._build(self.domain)
-        low, high = read_domains(self.domain_file, columns)
+    def ranges(self, columns: list[str]) -> Ranges:
+        """Lower and upper ends of the named columns."""
+        if self.domain_file is not None:
+            return read_domains(self.domain_file, columns)
+        low, high = self.domain or (0.0, 1.0)
+        return np.full(len(columns), low), np.full(len(columns), high)
+
+    def within(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> Privacy:
+        """The declared privacy of columns with these ranges."""
+        if len({*low.tolist()}) == len({*high.tolist()}) == 1:
+            return self._build((float(low[0]), float(high[0])))
         return self._build((tuple(low.tolist()), tuple(high.tolist())))
+
+    def of_moments(self) -> Privacy:
+        """The declared privacy of sums, whose columns a schema declares."""
+        if self.delta == 0:
+            raise UsageError(
+                "Noise on sums needs --delta above 0: the probability of failure, well below one "
+                "over the number of people, e.g. --delta 1e-6."
+            )
+        return self._build(None)
 
     def _build(self, domain: Any) -> Privacy:
         declared: dict[str, Any] = {
@@ -134,17 +166,19 @@ class PrivacyOptions:
         except (ValueError, TypeError) as error:
             raise UsageError(error) from error
 
-    def bounded(self, X: NDArray[np.float64], privacy: Privacy) -> NDArray[np.float64]:
+    def bounded(
+        self, X: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         """The rows inside the domain: ``--clip`` moves other values to its ends.
 
         Without ``--clip`` they become missing values, which are refused after the charge: whether
         a value lies outside depends on the rows.
         """
-        clipped = np.clip(X, privacy.lows(X.shape[1]), privacy.highs(X.shape[1]))
+        clipped = np.clip(X, low, high)
         return np.asarray(clipped if self.clip else np.where(clipped == X, X, np.nan))
 
 
-def read_domains(path: Path, columns: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def read_domains(path: Path, columns: list[str]) -> Ranges:
     """Lower and upper ends of the named columns from a CSV or JSON file."""
     if path.suffix.lower() == ".json":
         ranges = read_json_pairs(path, '{"column": [low, high]}')
@@ -281,8 +315,8 @@ class ModelOptions:
         """The same for a command that has nothing but noise on rows."""
         if unit is Unit.person:
             raise UsageError(
-                f"permea {command} adds noise to rows, which cannot protect people who have "
-                "several of them. Use permea train --unit person."
+                "Noise on rows does not protect people who have several of them. Use permea train "
+                "--unit person with --family moments, which is its default."
             )
         if self.name(unit) == MOMENTS:
             raise UsageError(
@@ -307,33 +341,66 @@ Rows = tuple[NDArray[np.float64], NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
+class Attacked:
+    """A classifier, rows that trained it and rows that did not, each with labels."""
+
+    model: Any
+    members: Rows
+    outside: Rows
+
+
+@dataclass(frozen=True)
 class AttackTables:
-    """Rows with which a model is attacked: all three options, or none of them."""
+    """Rows with which a model is attacked: both tables, or none of them."""
 
     members: Annotated[str | None, Option(help="Rows that trained the model.")] = None
     outside: Annotated[str | None, Option(help="Rows that did not train it.")] = None
-    label: Annotated[str | None, Option("--label", "-l", help="Column of the classes.")] = None
+    label: Annotated[
+        str | None,
+        Option("--label", "-l", help="Column of the classes, where the model does not know it."),
+    ] = None
 
     def check(self) -> tuple[str, ...]:
         """The two paths, or nothing when no option was given."""
-        if self.members is None or self.outside is None or self.label is None:
+        if self.members is None or self.outside is None:
             if self.members is self.outside is self.label:
                 return ()
             raise UsageError("--members, --outside and --label belong together.")
         return self.members, self.outside
 
-    def read(self, classifier: Any) -> tuple[Rows, Rows]:
-        """Features and labels of the rows that trained the model, and of the others."""
-        first, second = (self._read(classifier, path) for path in self.check())
-        return first, second
+    def read(self, model: Any, path: str) -> Attacked:
+        """The tables as what the model is attacked with; ``path`` is the model's file."""
+        if not hasattr(model, "classes_"):
+            raise UsageError(f"{path} predicts numbers; attacks are for classes.")
+        label = self.label or output_column(model)
+        if label is None:
+            raise UsageError(f"{path} does not know its column of classes: give --label COLUMN.")
+        names = self.check()
+        frames = [read_rows(model, name) for name in names]
+        found = [
+            self._labels(model, frame, label, name)
+            for frame, name in zip(frames, names, strict=True)
+        ]
+        parts = [model_input(model, frame, name) for frame, name in zip(frames, names, strict=True)]
+        if schema_of(model) is None:
+            return Attacked(model, (parts[0], found[0]), (parts[1], found[1]))
+        table = RowsOfTable(model, pd.concat(frames, ignore_index=True))
+        places = np.arange(len(table.frame), dtype=np.float64)[:, None]
+        cut = len(frames[0])
+        return Attacked(table, (places[:cut], found[0]), (places[cut:], found[1]))
 
-    def _read(self, classifier: Any, path: str) -> Rows:
-        frame = read_table(path)
-        y = labels(frame, str(self.label), path)
-        X = numbers(frame, feature_columns(classifier, frame, path), path)
-        if not np.isin(y.astype(str), np.asarray(classifier.classes_).astype(str)).any():
+    def _labels(self, model: Any, frame: pd.DataFrame, label: str, what: str) -> NDArray[Any]:
+        schema = schema_of(model)
+        if schema is not None:
+            require_columns(frame, [schema.label], what)
+            try:
+                return np.asarray(schema.labels(frame))
+            except ValueError as error:
+                raise InputError(f"{what}: {error}") from error
+        y = labels(frame, label, what)
+        if not np.isin(y.astype(str), np.asarray(model.classes_).astype(str)).any():
             raise InputError(
-                f"{path}: none of the labels in {self.label!r} is a class of the model. Name the "
+                f"{what}: none of the labels in {label!r} is a class of the model. Name the "
                 "column of the classes with --label."
             )
-        return X, y
+        return y

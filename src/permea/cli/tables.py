@@ -31,6 +31,7 @@ from permea.cli.console import (
     one_line,
 )
 from permea.privacy.release import UnreadableRowsError
+from permea.tables.reading import Chunks, read_chunks
 
 STREAM = "-"
 FORMATS = (".csv", ".parquet")
@@ -489,8 +490,21 @@ def _header(raw: bytes) -> bytes:
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
+NUMBERS_EXPECTED = (
+    "numbers inside the declared domain in every feature column, a class in every row, and no "
+    "missing values. Use --clip to move values to the ends of the domain, and --id or --drop for "
+    "columns that are not features"
+)
+SCHEMA_EXPECTED = (
+    "rows whose values are as the schema declares them: numbers, dates in the declared format, "
+    "listed categories, missing values only where declared; a class or a number to predict in "
+    "every row, and a person for --unit person. permea schema check SCHEMA DATA --rows names the "
+    "columns that do not fit, to the owner of the table"
+)
+
+
 @contextmanager
-def one_message_about(path: str) -> Iterator[None]:
+def one_message_about(path: str, expected: str = NUMBERS_EXPECTED) -> Iterator[None]:
     """Turn any defect of rows that were charged for into the same message."""
     try:
         yield
@@ -498,8 +512,58 @@ def one_message_about(path: str) -> Iterator[None]:
         what = "Standard input" if path == STREAM else path
         raise InputError(
             f"{what}: some value or line cannot be used. Which, how many and why is private. "
-            "Expected are numbers inside the declared domain in every feature column, a class in "
-            "every row, and no missing values. Use --clip to move values to the ends of the "
-            "domain, and --id or --drop for columns that are not features. What was charged to a "
-            "ledger stays charged."
+            f"Expected are {expected}. What was charged to a ledger stays charged."
         ) from None
+
+
+# ---- tables with a schema ------------------------------------------------------------------------
+
+
+def read_columns(path: str) -> Any:
+    """The columns of a table without any row: its names, and types where the file declares them."""
+    chunks = _chunks(path)
+    if Path(path).is_file() and chunks.what == path and _is_parquet(path):
+        with _readable_parquet(path):
+            from pyarrow import parquet
+
+            return parquet.read_schema(path).empty_table()
+    return {name: [] for name in chunks.names}
+
+
+def _is_parquet(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(4) == _PARQUET_MAGIC
+
+
+def _chunks(path: str) -> Chunks:
+    """A table that is read chunk by chunk; only its names are read here."""
+    if path == STREAM:
+        raise InputError("Standard input cannot be read by a schema: give a file.")
+    try:
+        return read_chunks(path)
+    except ImportError as error:
+        raise UnavailableError(error) from error
+    except ValueError as error:
+        raise InputError(error) from error
+
+
+def read_declared_table(path: str) -> pd.DataFrame:
+    """A table as it is written: cells of a CSV file stay text, to be read by a schema."""
+    chunks = _chunks(path)
+    try:
+        return pd.concat(chunks(), ignore_index=True)
+    except ValueError as error:
+        raise InputError(error) from error
+
+
+def read_private_declared_table(path: str) -> pd.DataFrame:
+    """The same, without a word about its rows.
+
+    A table that has none, or that cannot be read to its end, gives one row in which everything is
+    missing: a schema refuses it, after the charge.
+    """
+    chunks = _chunks(path)
+    try:
+        return pd.concat(chunks(), ignore_index=True)
+    except ValueError:
+        return pd.DataFrame({name: [None] for name in chunks.names})

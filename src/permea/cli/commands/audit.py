@@ -21,6 +21,7 @@ from permea.cli.console import AuditError, Console, UsageError, json_file
 from permea.cli.models import load_model
 from permea.cli.options import AttackTables, JsonOutput, ModelFile, Trusted
 from permea.cli.signatures import certificate_status, trusted_keys
+from permea.cli.table_model import RowsOfTable
 from permea.cli.tables import check_output, write_result
 from permea.report.content import METRIC_ATTACKS
 
@@ -60,28 +61,32 @@ def audit(
 
     The mechanism of the certificate is run again on synthetic canary rows, and an attack tells its
     outputs apart: this gives a lower bound on ε beside the claim. It says nothing about any table.
-    With --members, --outside and --label the model itself is attacked: how well do its answers
-    separate the rows of the two tables?
+    With --members and --outside the model itself is attacked: how well do its answers separate the
+    rows of the two tables? --label names the column of the classes where the model does not know
+    it.
 
     MODEL, the two tables and this report stay with the owner of the data: the results of the
     attacks are computed from the rows themselves.
 
     Example:
         permea audit model.permea
-        permea audit model.permea --members a.csv --outside b.csv --label y
+        permea audit model.permea --members a.csv --outside b.csv
     """
     paths = tables.check()
     if max_auc is not None and not paths:
-        raise UsageError("--max-auc needs --members, --outside and --label.")
+        raise UsageError("--max-auc needs --members and --outside.")
     if output is not None:
         check_output(output, (".json",), inputs=(model, *paths))
     classifier = load_model(model, trusted_keys(trusted))
     found = AttackReport(())
     if paths:
-        inside, others = tables.read(classifier)
+        given = tables.read(classifier, model)
         kinds = METRIC_ATTACKS if attacks is Attacks.fast else KINDS
-        console.say(f"{len(kinds)} attacks on {len(inside[0])} members and {len(others[0])} others")
-        found = attack(classifier, *inside, *others, kinds=kinds, n_shadows=shadows)
+        if isinstance(given.model, RowsOfTable):  # noise on a number of a row means nothing
+            kinds = tuple(kind for kind in kinds if kind != "label_only")
+        sizes = len(given.members[0]), len(given.outside[0])
+        console.say(f"{len(kinds)} attacks on {sizes[0]} members and {sizes[1]} others")
+        found = attack(given.model, *given.members, *given.outside, kinds=kinds, n_shadows=shadows)
     found, measured, reason = with_claim(found, classifier, releases, confidence)
     values = {
         **certificate_status(getattr(classifier, "certificate_", None)),

@@ -60,8 +60,8 @@ def fabricate(
     declared.check()
     if declared.unit is options.Unit.person:
         raise UsageError(
-            "A fabricated table is made from noised rows, which cannot protect people who have "
-            "several of them. Use permea train --unit person, or --unit record."
+            "A fabricated table is made from noised rows, which does not protect people who have "
+            "several of them. Use --unit record with one row per person."
         )
     tables.check_table_output(console, output, data)
     beside = output != tables.STREAM and not tables.is_device(output)
@@ -75,8 +75,9 @@ def fabricate(
     table = tables.read_private_table(data)
     names = columns.features(table.frame, label, data)
     tables.require_columns(table.frame[names], whole or [], data)
-    privacy = declared.privacy(names)
-    X = to_unit(declared.bounded(table.numbers(names), privacy), privacy)
+    low, high = declared.ranges(names)
+    privacy = declared.within(low, high)
+    X = to_unit(declared.bounded(table.numbers(names), low, high), privacy)
     classes = np.zeros(len(X), dtype=int) if label is None else table.labels(label)
     with tables.one_message_about(data):
         paid = charge_rows(

@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 from permea._text import safe_text
+from permea.audit.signals import is_distance_based
 from permea.cli import options, signatures, tables
 from permea.cli.app import TOGETHER, command
 from permea.cli.console import Console, ExitCode, InputError, RefusedError, UsageError
@@ -74,10 +75,22 @@ def federate(
     else:
         keys = signatures.trusted_keys(trusted)
         read = {path: load_model(path, keys) for path in models or []}
+        _check_distances(read)
         names = feature_columns(next(iter(read.values())), frame, queries)
         answer, values, text = _query_models(read, frame, names, queries, disjoint)
     result = tables.with_predictions(frame.drop(columns=names), column, answer, queries)
     tables.write_predictions(console, result, output, text, values)
+
+
+def _check_distances(classifiers: dict[str, Any]) -> None:
+    """Refuse models that a federation by distances cannot combine, and say what can."""
+    without = [path for path, model in classifiers.items() if not is_distance_based(model)]
+    if without:
+        raise UsageError(
+            f"{tables.listed(without)} cannot be combined by distances: a model from moments has "
+            "none. Moments of several owners are added up before anything is learned, by "
+            "permea.federation.MomentFederation in Python; each owner encodes by the same schema."
+        )
 
 
 def _query_models(

@@ -1,4 +1,4 @@
-"""``permea predict``: labels, probabilities or numbers for new rows."""
+"""``permea predict``: classes with probabilities, or numbers with intervals, for new rows."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,10 @@ from permea.audit import signals
 from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
 from permea.cli.console import Console, UsageError
-from permea.report.content import Accuracy, accuracy_from
+from permea.report.content import accuracy_from
+
+Found = tuple[pd.DataFrame, dict[str, Any], list[str]]  # columns to add, values for JSON, text
+_DEVIATIONS = 1.959964  # of a 95 % interval
 
 
 @command("predict", panel=LEARN)
@@ -31,63 +34,86 @@ def predict(
     ] = False,
     trusted: options.Trusted = None,
 ) -> None:
-    """Predict the class of each row of a table.
+    """Predict the class of each row of a table, or the number.
 
-    Columns are found by name, in any order. Columns that the model does not know, such as ids, are
-    written in front of the prediction. Where the table has the column of classes, accuracy and
-    AUROC are printed, with the share of the most frequent class beside them.
+    Columns are found by name, in any order, and a model that was trained with a schema reads the
+    table by it. Columns that the model does not know, such as ids, are written in front of the
+    prediction. Where the table has the column of classes, accuracy and AUROC are printed, with the
+    share of the most frequent class beside them. A number has the ends of its 95 % interval beside
+    it, as COLUMN_low and COLUMN_high.
 
     Example:
         permea predict model.permea new.csv --probabilities -o out.csv
     """
     tables.check_table_output(console, output, data, model)
-    classifier = models.load_model(model, signatures.trusted_keys(trusted))
-    if distances and not signals.is_distance_based(classifier):
-        raise UsageError(f"{model} has no distances to the classes. Use --probabilities.")
-    frame = models.read_rows(classifier, data)
-    columns = models.feature_columns(classifier, frame, data)
-    X = models.model_input(classifier, frame, data)
-    answer = classifier.predict(X)
+    fitted = models.load_model(model, signatures.trusted_keys(trusted))
+    classifies = hasattr(fitted, "classes_")
+    if probabilities and not classifies:
+        raise UsageError(f"{model} predicts numbers, which have no probabilities.")
+    if distances and not signals.is_distance_based(fitted):
+        raise UsageError(f"{model} has no distances to classes. Use --probabilities.")
+    frame = models.read_rows(fitted, data)
+    columns = models.feature_columns(fitted, frame, data)
+    X = models.model_input(fitted, frame, data)
+    answer = fitted.predict(X)
     result = tables.with_predictions(
         frame if keep else frame.drop(columns=columns), column, answer, data
     )
-    scores = signals.class_probabilities(classifier, X)
-    parts = [result]
-    if probabilities:
-        parts.append(_per_class("probability", scores, classifier, result))
-    if distances:
-        parts.append(_per_class("distance", classifier.distances(X), classifier, result))
-    found = _accuracy(classifier, frame, answer, scores)
-    certificate = getattr(classifier, "certificate_", None)
-    text = signatures.describe_certificate(certificate, model)
+    if classifies:
+        added, values, text = _classes(fitted, frame, X, answer, probabilities, distances)
+    else:
+        added, values, text = _numbers(fitted, frame, X, answer, column)
+    certificate = getattr(fitted, "certificate_", None)
     tables.write_predictions(
         console,
-        pd.concat(parts, axis=1),
+        pd.concat([result, added.set_axis(result.index)], axis=1),
         output,
-        text if found is None else f"{found}\n{text}",
-        {
-            "predicted": tables.counts_by_class(answer),
-            "accuracy": None if found is None else found.value,
-            "majority": None if found is None else found.majority,
-            "auroc": None if found is None else found.auroc,
-            **signatures.certificate_status(certificate),
-        },
+        "\n".join([*text, signatures.describe_certificate(certificate, model)]),
+        {**values, **signatures.certificate_status(certificate)},
     )
 
 
-def _per_class(name: str, values: Any, classifier: Any, result: pd.DataFrame) -> pd.DataFrame:
-    names = [f"{name}_{one}" for one in classifier.classes_]
-    return pd.DataFrame(np.asarray(values), columns=names, index=result.index)
+def _classes(
+    model: Any, frame: pd.DataFrame, X: Any, answer: Any, probabilities: bool, distances: bool
+) -> Found:
+    """Probabilities and distances, and how good the predictions are where classes are known."""
+    scores = signals.class_probabilities(model, X)
+    added: dict[str, Any] = {}
+    for name, wanted in (("probability", probabilities), ("distance", distances)):
+        if wanted:
+            each = scores if name == "probability" else model.distances(X)
+            added |= {f"{name}_{one}": each[:, at] for at, one in enumerate(model.classes_)}
+    values: dict[str, Any] = {"predicted": tables.counts_by_class(answer)}
+    values |= dict.fromkeys(("accuracy", "majority", "auroc"))
+    text = []
+    if models.output_column(model) in frame.columns:
+        known, truth, classes = models.known_labels(model, frame)
+        if known.any():
+            predicted = np.asarray(answer)[known].astype(classes.dtype)
+            found = accuracy_from(truth, predicted, scores[known], classes)
+            values |= {"accuracy": found.value, "majority": found.majority, "auroc": found.auroc}
+            text.append(str(found))
+    return pd.DataFrame(added, index=range(len(frame))), values, text
 
 
-def _accuracy(classifier: Any, frame: pd.DataFrame, answer: Any, scores: Any) -> Accuracy | None:
-    """How good the predictions are, where the table has the classes of some rows."""
-    label = models.label_column(classifier)
-    if label is None or label not in frame.columns:
-        return None
-    known = frame[label].notna().to_numpy()
-    if not known.any():
-        return None
-    truth, classes = models.comparable_labels(classifier, frame[known])
-    predicted = classes[np.searchsorted(classifier.classes_, np.asarray(answer)[known])]
-    return accuracy_from(truth, predicted, scores[known], classes)
+def _numbers(model: Any, frame: pd.DataFrame, X: Any, answer: Any, column: str) -> Found:
+    """Intervals, and how much of the spread of known numbers the predictions explain."""
+    added: dict[str, Any] = {}
+    if model.model_.vectors is not None:
+        mean, deviation = model.predict(X, return_std=True)
+        added = {f"{column}_low": mean - _DEVIATIONS * deviation,
+                 f"{column}_high": mean + _DEVIATIONS * deviation}  # fmt: skip
+    values: dict[str, Any] = {"r2": None}
+    text = []
+    target = models.output_column(model)
+    if target in frame.columns:
+        truth = pd.to_numeric(frame[target], errors="coerce").to_numpy(np.float64)
+        known = np.isfinite(truth)
+        if known.sum() > 1 and np.ptp(truth[known]) > 0:
+            errors = np.mean((truth - np.asarray(answer))[known] ** 2)
+            values["r2"] = 1 - errors / np.var(truth[known])
+            text.append(
+                f"R² {values['r2']:.3f}, root of the mean square error {errors**0.5:.4g}, "
+                f"{known.sum()} rows with a number"
+            )
+    return pd.DataFrame(added, index=range(len(frame))), values, text

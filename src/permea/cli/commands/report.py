@@ -13,10 +13,10 @@ from permea.audit import attack
 from permea.cli.app import CHECK, command
 from permea.cli.commands.audit import RELEASES, Releases, with_claim
 from permea.cli.console import Console, UsageError
-from permea.cli.models import load_model
-from permea.cli.options import AttackTables, ModelFile, Rows, Trusted, read_json_pairs
+from permea.cli.models import load_model, schema_of
+from permea.cli.options import Attacked, AttackTables, ModelFile, Rows, Trusted, read_json_pairs
 from permea.cli.signatures import certificate_status, describe_certificate, trusted_keys
-from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.cli.table_model import RowsOfTable, TableClassifier, unit_privacy
 from permea.cli.tables import check_output, write_result
 from permea.privacy import Privacy
 from permea.report import Report, content, render
@@ -49,7 +49,7 @@ def report(
 
     Example:
         permea report model.permea -o report.html
-        permea report model.permea --members a.csv --outside b.csv --label y -o report.html
+        permea report model.permea --members a.csv --outside b.csv -o report.html
     """
     paths = tables.check()
     if (curve or samples) and not paths:
@@ -61,11 +61,9 @@ def report(
         "measures": {name: (str(value), str(text)) for name, (value, text) in pairs.items()}
     }
     if paths:
-        inside, others = tables.read(classifier)
+        attacked = tables.read(classifier, model)
         console.say("computing accuracy, attacks and histograms ...")
-        values |= _from_rows(
-            classifier, inside, others, curve=curve, samples=samples, releases=releases
-        )
+        values |= _from_rows(classifier, attacked, curve=curve, samples=samples, releases=releases)
     certificate = getattr(classifier, "certificate_", None)
     given = {"members": tables.members, "outside": tables.outside, "label": tables.label,
              "trusted": trusted}  # fmt: skip
@@ -93,37 +91,44 @@ def report(
 
 
 def _facts(classifier: Any) -> dict[str, str]:
-    inner = getattr(classifier, "classifier", classifier)
-    return {
-        "model": type(inner).__name__,
-        "features": str(classifier.n_features_in_),
-        "classes": str(len(classifier.classes_)),
-        "permea": __version__,
-        "date": date.today().isoformat(),
-    }
+    inner, schema = getattr(classifier, "classifier", classifier), schema_of(classifier)
+    facts = {"model": type(inner).__name__}
+    if schema is None:
+        facts["features"] = str(classifier.n_features_in_)
+    else:
+        facts["columns"] = str(len(schema.features))
+        facts["predicts"] = str(schema.label or schema.target)
+    if hasattr(classifier, "classes_"):
+        facts["classes"] = str(len(classifier.classes_))
+    return {**facts, "permea": __version__, "date": date.today().isoformat()}
 
 
 def _from_rows(
-    classifier: Any, inside: Rows, others: Rows, *, curve: bool, samples: bool, releases: int
+    classifier: Any, attacked: Attacked, *, curve: bool, samples: bool, releases: int
 ) -> dict[str, Any]:
     """The parts of the report that are computed from the rows, and their names."""
-    privacy: Any = getattr(getattr(classifier, "certificate_", None), "privacy", None)
-    if curve and (privacy is None or not isinstance(classifier, TableClassifier)):
-        raise UsageError("--curve needs a model trained with privacy.")
-    if samples and privacy is None:
-        raise UsageError("--samples needs a model trained with privacy.")
-    found = attack(classifier, *inside, *others, kinds=content.METRIC_ATTACKS)
+    certificate: Any = getattr(classifier, "certificate_", None)
+    if (curve or samples) and certificate is None:
+        raise UsageError("--curve and --samples need a model trained with privacy.")
+    if samples and certificate.released:
+        raise UsageError(
+            "--samples shows rows after the noise, and from this model's rows only noised sums "
+            "were made."
+        )
+    model, inside, others = attacked.model, attacked.members, attacked.outside
+    found = attack(model, *inside, *others, kinds=content.METRIC_ATTACKS)
     found, _, _ = with_claim(found, classifier, releases)
     charts = [content.roc_chart(found)]
     parts = ["accuracy", "attacks", "histograms"]
-    values: dict[str, Any] = {"accuracy": content.accuracy_of(classifier, *others)}
+    values: dict[str, Any] = {"accuracy": content.accuracy_of(model, *others)}
     if curve:
-        charts.append(content.utility_chart(_trainer(classifier, inside), privacy, inside, others))
+        privacy = certificate.privacy
+        charts.append(content.utility_chart(_trainer(model, inside), privacy, inside, others))
         parts.append("privacy against usefulness")
-    charts.append(content.distance_chart(classifier, inside[0], others[0], key="distances"))
+    charts.append(content.distance_chart(model, inside[0], others[0], key="distances"))
     if samples:
         columns = list(getattr(classifier, "columns", ()))
-        values["samples"] = content.samples_of(*inside, privacy, columns=columns)
+        values["samples"] = content.samples_of(*inside, certificate.privacy, columns=columns)
         parts.append("rows before and after, which are REAL rows")
     return {
         **values,
@@ -133,12 +138,18 @@ def _from_rows(
     }
 
 
-def _trainer(model: TableClassifier, inside: Rows) -> Any:
+def _trainer(model: Any, inside: Rows) -> Any:
     """Train the same kind of model again with another privacy."""
 
-    def train(privacy: Privacy) -> TableClassifier:
-        inner = clone(model.classifier).set_params(privacy=unit_privacy(privacy), ledger=None)
-        fresh = TableClassifier(inner, columns=model.columns, label=model.label, privacy=privacy)
+    def train(privacy: Privacy) -> Any:
+        fresh = clone(model)
+        if isinstance(model, TableClassifier):
+            fresh.set_params(privacy=privacy, classifier__privacy=unit_privacy(privacy))
+            fresh.set_params(classifier__ledger=None)
+        elif isinstance(model, RowsOfTable):
+            fresh.model.set_params(privacy=privacy)
+        else:
+            fresh.set_params(privacy=privacy, ledger=None)
         return fresh.fit(*inside)
 
     return train

@@ -1,29 +1,49 @@
 """``permea train``: a table becomes a model file with its certificate inside."""
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 from typer import Option
 
+from permea import MomentClassifier, MomentRegressor
 from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
-from permea.cli.console import Console, UsageError
+from permea.cli.console import Console, InputError, UsageError
+from permea.cli.schemas import SchemaOptions, number_ranges
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.privacy import Privacy
+from permea.privacy.release import plan
 from permea.privacy.signing import SigningKey
+from permea.tables import Schema
+from permea.tables.schema import unreadable
+
+
+class Neighbours(StrEnum):
+    """How neighbouring tables differ."""
+
+    replaced = "replace"
+    added = "add/remove"
 
 
 @command("train", panel=LEARN)
 def train(
     console: Console,
     data: options.Data,
-    label: options.Label,
     output: Annotated[str, Option("--output", "-o", help="Model file to write.")],
     declared: options.PrivacyOptions,
     ledger: options.LedgerOptions,
     columns: options.ColumnOptions,
+    about: SchemaOptions,
     family: options.ModelOptions,
+    label: options.MaybeLabel = None,
+    neighbours: Annotated[
+        Neighbours,
+        Option(
+            help="For moments: a record or person is replaced, or comes and goes.",
+            rich_help_panel="Privacy",
+        ),
+    ] = Neighbours.replaced,
     seed: options.Seed = None,
     fabricate: Annotated[
         bool, Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
@@ -39,41 +59,71 @@ def train(
     ] = False,
     sign: options.Sign = None,
 ) -> None:
-    """Train a private classifier on a table and write it to one file.
+    """Train a private model on a table and write it to one file.
 
-    Noise is added to the rows once, before anything is learned. The model file contains the
+    With --unit record or person, noise is added once, to sums over all records or people; the
+    columns are declared by --schema, or numbers alone by --domain and --class. With --unit entry,
+    or with another --family than moments, noise is added to every row. The model file contains the
     certificate, which says what is promised, for what, and what is not protected. With --sign,
     others can check who promised it and that the certificate belongs to the model.
 
     Example:
+        permea train patients.csv --schema patients.toml -e 1 --delta 1e-6 --unit person -o m.permea
         permea train data.csv --label y --epsilon 8 --delta 1e-5 --domain 0 1 -o model.permea
     """
+    schema = about.load()
     if not_private:
         _check_not_private(declared, sign is not None)
     else:
         declared.check(
+            schema=schema is not None,
             alternative="; or use --not-private to learn from the rows as they are, which the file "
-            "then contains"
+            "then contains",
         )
+    _check_roles(label, columns, schema)
+    name = _family(family, declared, schema, not_private)
     tables.check_output(output, (), inputs=(data,))
     key = signatures.signing_key(sign)
-    account = ledger.open(declared.unit)
-    if not_private:
-        privacy, names, rows = None, *_read_plain(data, label, columns)
+    account: dict[str, Any] = {"ledger": ledger.open(declared.unit), "dataset": ledger.dataset}
+    model: Any
+    if name == options.MOMENTS:
+        promise = None if not_private else declared.of_moments()
+        if schema is None:
+            schema, frame = _numbers_as_declared(data, str(label), columns, about, declared)
+        else:
+            frame = _read_declared(data, schema, private=not not_private)
+        _check_person(console, schema, declared.unit)
+        kind = MomentRegressor if schema.label is None else MomentClassifier
+        model = kind(
+            schema=schema,
+            privacy=promise,
+            neighbours=neighbours.value,
+            random_state=seed,
+            **account,
+        )
+        console.say(f"training on {len(schema.features)} columns of {data} ...")
+        with tables.one_message_about(data, tables.SCHEMA_EXPECTED):
+            model.fit(frame)
+        shape = (len(frame), len(schema.features))
     else:
-        privacy, names, rows = read_private(data, label, columns, declared)
-    classifier = family.build(
-        privacy=None if privacy is None else unit_privacy(privacy),
-        fabricate=fabricate,
-        allow_single_class=single_class,
-        random_state=seed,
-    )
-    model = TableClassifier(classifier, columns=names, label=label, privacy=privacy)
-    console.say(f"training on {len(names)} columns of {data} ...")
-    with tables.one_message_about(data):
-        model.fit(*rows, ledger=account, dataset=ledger.dataset)
+        privacy, names, rows = read_numbers(
+            data, str(label), columns, declared, schema, private=not not_private
+        )
+        warn_about_noise(console, privacy, len(names))
+        classifier = family.build(
+            privacy=None if privacy is None else unit_privacy(privacy),
+            fabricate=fabricate,
+            allow_single_class=single_class,
+            random_state=seed,
+        )
+        name_of_label = str(label if schema is None else schema.label)
+        model = TableClassifier(classifier, columns=names, label=name_of_label, privacy=privacy)
+        console.say(f"training on {len(names)} columns of {data} ...")
+        with tables.one_message_about(data):
+            model.fit(*rows, **account)
+        shape = rows[0].shape
     models.save_model(model, output, key)
-    report_training(console, model, "model", output, rows[0], key)
+    report_training(console, model, "model", output, shape, key)
 
 
 def _check_not_private(declared: options.PrivacyOptions, signed: bool) -> None:
@@ -83,39 +133,137 @@ def _check_not_private(declared: options.PrivacyOptions, signed: bool) -> None:
         raise UsageError("Give --epsilon or --not-private, not both.")
 
 
-def _read_plain(
-    data: str, label: str, columns: options.ColumnOptions
-) -> tuple[list[str], options.Rows]:
-    """Names of the feature columns, features and labels; bad values are refused here."""
-    frame = tables.read_table(data)
-    names = columns.features(frame, label, data)
-    return names, (tables.numbers(frame, names, data), tables.labels(frame, label, data))
+def _check_roles(label: str | None, columns: options.ColumnOptions, schema: Schema | None) -> None:
+    """The schema says what each column is for, or the options do."""
+    if schema is None and label is None:
+        raise UsageError("What should be predicted? Give --label COLUMN, or --schema FILE.")
+    if schema is None:
+        return
+    if label not in (None, schema.label):
+        raise UsageError("The label is that of --schema; leave out --label.")
+    if columns.ids or columns.drop:
+        raise UsageError(
+            "With --schema, columns that are not used are listed in it: ignored = "
+            '["column"]. Leave out --id and --drop.'
+        )
 
 
-def read_private(
-    data: str, label: str, columns: options.ColumnOptions, declared: options.PrivacyOptions
-) -> tuple[Privacy, list[str], options.Rows]:
-    """The same with a promise; bad values are refused only after the charge."""
+def _family(
+    family: options.ModelOptions,
+    declared: options.PrivacyOptions,
+    schema: Schema | None,
+    not_private: bool,
+) -> str:
+    if not_private:
+        return family.model or ("kahm" if schema is None else options.MOMENTS)
+    name = family.name(declared.unit)
+    return name if name == options.MOMENTS else family.rows_name(declared.unit, "train --family")
+
+
+def _check_person(console: Console, schema: Schema, unit: options.Unit) -> None:
+    if unit is options.Unit.person and schema.person is None:
+        raise UsageError(
+            "--unit person needs the column that says whose row it is: person = "
+            '"column" in the schema, or --person COLUMN.'
+        )
+    if unit is options.Unit.record and schema.person is not None:
+        console.warn(
+            f"ε is per record, and a person (column {schema.person!r}) may have several: somebody "
+            "with m of them is protected by m times that ε. Use --unit person."
+        )
+
+
+def _read_declared(data: str, schema: Schema, *, private: bool) -> pd.DataFrame:
+    """A table as its schema declares it; with a promise its values are read after the charge."""
+    try:
+        schema.check_columns(tables.read_columns(data))
+        if private:
+            return tables.read_private_declared_table(data)
+        frame = tables.read_declared_table(data)
+        problems = schema.problems(frame)
+    except ValueError as error:
+        raise InputError(f"{data}: {error}") from error
+    if problems:
+        raise InputError(f"{data}: {unreadable(problems)}")
+    return frame
+
+
+def _numbers_as_declared(
+    data: str,
+    label: str,
+    columns: options.ColumnOptions,
+    about: SchemaOptions,
+    declared: options.PrivacyOptions,
+) -> tuple[Schema, pd.DataFrame]:
+    """A table of numbers, and the schema that ``--domain`` and ``--class`` stand for."""
     table = tables.read_private_table(data)
-    names = columns.features(table.frame, label, data)
-    privacy = declared.privacy(names)
-    return privacy, names, (declared.bounded(table.numbers(names), privacy), table.labels(label))
+    roles = [label] if about.person is None else [label, about.person]
+    tables.require_columns(table.frame, roles, data)
+    names = [name for name in columns.features(table.frame, label, data) if name not in roles]
+    low, high = declared.ranges(names)
+    schema = about.of_numbers(names, label, low, high)
+    numbers = declared.bounded(table.numbers(names), low, high)
+    frame = pd.DataFrame(numbers, columns=names)
+    return schema, frame.assign(**{name: table.frame[name].to_numpy() for name in roles})
+
+
+def read_numbers(
+    data: str,
+    label: str,
+    columns: options.ColumnOptions,
+    declared: options.PrivacyOptions,
+    schema: Schema | None = None,
+    *,
+    private: bool = True,
+) -> tuple[Privacy | None, list[str], options.Rows]:
+    """The promise, names of the feature columns, features and labels.
+
+    With a promise, bad values are refused only after the charge.
+    """
+    if schema is not None:
+        names, low, high = number_ranges(schema)
+        label, columns = str(schema.label), options.ColumnOptions()
+    if not private:
+        frame = tables.read_table(data)
+        names = columns.features(frame, label, data) if schema is None else names
+        return None, names, (tables.numbers(frame, names, data), tables.labels(frame, label, data))
+    table = tables.read_private_table(data)
+    if schema is None:
+        names = columns.features(table.frame, label, data)
+        low, high = declared.ranges(names)
+    tables.require_columns(table.frame, [*names, label], data)
+    rows = declared.bounded(table.numbers(names), low, high), table.labels(label)
+    return declared.within(low, high), names, rows
+
+
+def warn_about_noise(console: Console, privacy: Privacy | None, n_columns: int) -> None:
+    """Say so when noise on rows hides everything."""
+    if privacy is None:
+        return
+    magnitude = plan(unit_privacy(privacy), n_columns).noise.expected_magnitude()
+    if magnitude <= 1:
+        return
+    advice = " Use --family moments, which adds noise to sums." * (privacy.unit == "record")
+    console.warn(
+        f"the noise on each value is {magnitude:.3g} times as wide as the range of its column, so "
+        f"little can be learned from the rows.{advice}"
+    )
 
 
 def report_training(
     console: Console,
-    model: TableClassifier,
+    model: Any,
     kind: str,
     output: str,
-    X: NDArray[np.float64],
+    shape: tuple[int, int],
     key: SigningKey | None,
 ) -> None:
     """Print what was trained and written, with its certificate if there is one."""
     values = {
         kind: output,
-        "rows": X.shape[0],
-        "columns": X.shape[1],
-        "classes": [str(name) for name in model.classes_],
+        "rows": shape[0],
+        "columns": shape[1],
+        "classes": [str(name) for name in getattr(model, "classes_", ())],
     }
     if model.certificate_ is not None:
         text = f"{kind} written to {output}"

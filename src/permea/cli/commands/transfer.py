@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
-from permea.cli.commands.train import read_private, report_training
+from permea.cli.commands.train import read_numbers, report_training, warn_about_noise
 from permea.cli.console import Console, ModelError
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.privacy import Privacy
@@ -22,7 +22,6 @@ from permea.transfer import SourceModel, TransferClassifier
 from permea.transfer.target import DEFAULT_METHOD, METHODS
 
 Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
-Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @command("source", panel=LEARN)
@@ -51,7 +50,9 @@ def source(
     tables.check_output(output, (), inputs=(data,))
     key = signatures.signing_key(sign)
     account = ledger.open(declared.unit)
-    privacy, names, rows = read_private(data, label, columns, declared)
+    privacy, names, rows = read_numbers(data, label, columns, declared)
+    assert privacy is not None
+    warn_about_noise(console, privacy, len(names))
     inner = SourceModel(
         privacy=unit_privacy(privacy),
         classifier=replace(family, components=min(family.components, len(names))).build(),
@@ -62,7 +63,7 @@ def source(
     with tables.one_message_about(data):
         model.fit(*rows, ledger=account, dataset=ledger.dataset)
     models.save_model(model, output, key)
-    report_training(console, model, "source", output, rows[0], key)
+    report_training(console, model, "source", output, rows[0].shape, key)
 
 
 @command("transfer", panel=LEARN)
@@ -164,7 +165,7 @@ def _ranges(
     columns: list[str],
     domain: tuple[float, float] | None,
     domain_file: Path | None,
-) -> Ranges:
+) -> options.Ranges:
     """Ranges that are mapped to [0, 1]; those of the target's own rows where none is declared."""
     if domain_file is not None:
         return options.read_domains(domain_file, columns)
@@ -174,7 +175,7 @@ def _ranges(
     return low, np.where(high > low, high, low + 1)
 
 
-def _scaled(X: NDArray[np.float64], ranges: Ranges | None) -> NDArray[np.float64]:
+def _scaled(X: NDArray[np.float64], ranges: options.Ranges | None) -> NDArray[np.float64]:
     return X if ranges is None else np.asarray((X - ranges[0]) / (ranges[1] - ranges[0]))
 
 
