@@ -205,6 +205,12 @@ def test_equal_numbers_and_truth_values_are_told_apart_in_any_order():
         Z = schema.encode({"x": np.array(values, dtype=object)})
         expected = [1 if str(value) == "True" else 0 for value in values]
         assert Z.argmax(axis=1).tolist() == expected
+    schema = Schema({"x": Category(["1", "0.10"], other=True)})
+    values = [True, "True", "0.1", np.float32(0.1), 0.1, [1], b"1", "1e0"]
+    for order in (values, values[::-1]):
+        Z = schema.encode({"x": order})
+        rows = {repr(value): row.argmax() for value, row in zip(order, Z, strict=True)}
+        assert list(map(rows.__getitem__, map(repr, values))) == [0, 2, 1, 2, 1, 2, 0, 2]
 
 
 def test_dates_of_every_type_are_the_same_day():

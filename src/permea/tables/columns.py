@@ -7,6 +7,7 @@ value becomes never depends on other rows, to the last bit.
 """
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,6 +23,7 @@ from permea._arrays import Array
 Values = NDArray[Any]
 DEFAULT_BINS = 8
 MOST_BINS = 1000
+_DECIMAL = re.compile(r"[+-]?\d+(\.\d*)?").fullmatch
 _UNKNOWN = -math.inf  # position of a value that cannot be read
 MISSING = ("", "?", ".", "NA", "N/A", "<NA>", "NaN", "null", "None")
 
@@ -195,15 +197,13 @@ class Number(Column):
         count = self.bins or bins
         if step is not None:  # more points than values serve nobody
             count = max(2, min(count, math.floor(width / step + 1e-9) + 1))
-        steps = np.arange(count) / (count - 1)
+        shares = [k / (count - 1) for k in range(count)]
         if self.scale == "log":
             start = low if low > 0 else self.resolution or 1.0
             ratio = min(width / start, 1e12)  # twelve decades
-            steps = np.expm1(steps * math.log1p(ratio)) / ratio
-        points = low + steps * width
-        points[-1] = self.high
-        points = np.unique(points)
-        return points if len(points) > 1 else np.array([self.low, self.high], dtype=np.float64)
+            shares = [math.expm1(share * math.log1p(ratio)) / ratio for share in shares]
+        inner = {low + share * width for share in shares[1:-1]} - {low, float(self.high)}
+        return np.array([low, *sorted(inner), float(self.high)])
 
     def n_entries(self, bins: int) -> int:
         """Number of points of the grid."""
@@ -272,8 +272,8 @@ class Choice(Column):
         lookup = self._lookup(blanks)
         if values.dtype.kind in "biuf" and len(values):
             distinct, which = np.unique(values, return_inverse=True)
-            return np.array([lookup[value] for value in distinct.tolist()])[which]
-        return np.array([lookup[value] for value in values.tolist()], dtype=np.float64)
+            return lookup.read(distinct)[which]
+        return lookup.read(values)
 
     def _encode_known(self, positions: Array, rows: Values, out: Array, bins: int) -> None:
         out[rows, positions.astype(np.int64)] = 1.0
@@ -435,8 +435,7 @@ class Date(Column):
             days = values.astype("datetime64[D]")
             numbers = days.astype(np.int64) + float(date(1970, 1, 1).toordinal())
             return np.where(np.isnat(days), np.nan, numbers)
-        lookup = _DateLookup(self.format, blanks)
-        return np.array([lookup[value] for value in values.tolist()], dtype=np.float64)
+        return _Days(self.format, blanks).read(values)
 
     def _encode_known(self, positions: Array, rows: Values, out: Array, bins: int) -> None:
         self.days._encode_known(positions, rows, out, bins)
@@ -491,56 +490,65 @@ def _as_float(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-class _Lookup(dict[Any, float]):
-    """Places of values in a declared list; text that was found once is kept."""
+class _Reader(dict[str, float]):
+    """Positions of single values. Those of texts are kept, since texts recur."""
+
+    def read(self, values: Values) -> Array:
+        """Positions of many values."""
+        listed = values.tolist()
+        if set(map(type, listed)) == {str}:
+            return np.fromiter(map(self.__getitem__, listed), np.float64, len(listed))
+        found = [self[value] if type(value) is str else self.find(value) for value in listed]
+        return np.array(found, dtype=np.float64)
+
+    def __missing__(self, text: str) -> float:
+        self[text] = self.find(text)
+        return self[text]
+
+    def find(self, value: Any) -> float:
+        raise NotImplementedError
+
+
+class _Lookup(_Reader):
+    """Places of values in a declared list: by their text, else by the number that they are."""
 
     def __init__(
-        self,
-        places: Mapping[str, float],
-        blanks: Blanks,
-        unknown: float,
-        fold: bool = False,
+        self, places: Mapping[str, float], blanks: Blanks, unknown: float, fold: bool = False
     ) -> None:
-        super().__init__({word.casefold() if fold else word: at for word, at in places.items()})
+        super().__init__()
         self._blanks, self._unknown, self._fold = blanks, unknown, fold
-        numbers = ((_as_float(word), place) for word, place in reversed(self.items()))
-        self._numbers = {number: place for number, place in numbers if math.isfinite(number)}
+        self._places = {word.casefold() if fold else word: at for word, at in places.items()}
+        self._numbers = {
+            float(word): at for word, at in reversed(self._places.items()) if _DECIMAL(word)
+        }
 
-    def __missing__(self, value: Any) -> float:
-        place = self._find(value)
-        if isinstance(value, str):  # 1, 1.0 and True are equal keys, so only text is kept
-            self[value] = place
-        return place
-
-    def _find(self, value: Any) -> float:
+    def find(self, value: Any) -> float:
+        value = value.item() if isinstance(value, np.generic) else value
         text = as_text(value)
-        place = self.get(text.casefold() if self._fold else text)
-        if place is None:
+        place = self._places.get(text.casefold() if self._fold else text)
+        if place is None and (not isinstance(value, str) or _DECIMAL(text)):
             place = self._numbers.get(_as_float(value))
         if place is None or _is_nothing(value):
             return math.nan if self._blanks.cover(value) else self._unknown
         return place
 
 
-class _DateLookup(dict[Any, float]):
-    """Days of dates; text that was read once is kept."""
+class _Days(_Reader):
+    """Days of dates, counted from the first day of year 1."""
 
     def __init__(self, form: str, blanks: Blanks) -> None:
         super().__init__()
         self._form, self._blanks = form, blanks
 
-    def __missing__(self, value: Any) -> float:
+    def find(self, value: Any) -> float:
         if self._blanks.cover(value):
             return math.nan
         if isinstance(value, date):  # a datetime or a Timestamp too
             return float(value.toordinal())
-        if not isinstance(value, str):
-            return _UNKNOWN
         try:
-            self[value] = float(datetime.strptime(value.strip(), self._form).toordinal())
-        except ValueError:
-            self[value] = _UNKNOWN
-        return self[value]
+            return float(datetime.strptime(value.strip(), self._form).toordinal())
+        except (AttributeError, TypeError, ValueError):
+            return _UNKNOWN
 
 
 def _day(value: object) -> date:
