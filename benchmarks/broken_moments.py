@@ -17,18 +17,19 @@ from permea.privacy.moments import ChargedMoments, MomentSums, Scales, sum_momen
 class StepByStep(MomentClassifier):
     """The honest mechanism, one public step after the other; the twins below change one step."""
 
-    def fit(self, X, y):
+    def fit(self, X, y, groups=None):
         X, y = np.asarray(X, dtype=float), np.asarray(y)
         plan = self.prepare(X.shape[1])
         wall = self.wall(plan)
-        mean = wall.release_mean(self.feature_sums(X, plan))
-        return self.learn(wall.release(self.sums(X, y, mean, plan)))
+        options = {} if groups is None else {"groups": groups}
+        mean = wall.release_mean(self.feature_sums(X, plan, **options))
+        return self.learn(wall.release(self.sums(X, y, mean, plan, **options)))
 
     def wall(self, plan):
         return ChargedMoments(plan, random_state=self.random_state)
 
-    def sums(self, X, y, mean, plan):
-        return self.moment_sums(X, y, mean, plan)
+    def sums(self, X, y, mean, plan, **options):
+        return self.moment_sums(X, y, mean, plan, **options)
 
 
 class HalfTheNoise(StepByStep):
@@ -77,3 +78,11 @@ def factory(kind, privacy, *, reuse=1, seed=0, **settings):
         return kind(privacy=privacy, classes=[0, 1], random_state=random_state, **settings)
 
     return make
+
+
+class ForgottenWeights(MomentClassifier):
+    """Every row of a person counts in full, as if she were several."""
+
+    def _part(self, *given, **options):
+        part = super()._part(*given, **options)
+        return part._replace(weights=np.ones(len(part.weights)))

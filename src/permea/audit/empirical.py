@@ -8,7 +8,7 @@ canaries in the training data, or in a matrix, and score them afterwards.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,15 +27,29 @@ from permea.audit.white_box import (
 )
 from permea.privacy import Privacy
 
-RELATIONS = {"entry": ("replace",), "record": ("replace", "add/remove")}
+RELATIONS = {
+    "entry": ("replace",),
+    "record": ("replace", "add/remove"),
+    "person": ("replace", "add/remove"),
+}
 METHODS = ("white-box", "one-run", "multi-run")
 _RELEASES, _TRAININGS = 8000, 200  # of both sides together
 _PROMISE = ("epsilon", "delta", "unit")
 
 Domain = tuple[ArrayLike, ArrayLike]
 Score = Callable[[Any, Array, NDArray[Any]], Array]
-#: Two versions of each canary, with labels: the coin picks one. A label of None: no row at all.
-Versions = tuple[Array, NDArray[Any], Array | None, NDArray[Any]]
+
+
+class _Version(NamedTuple):
+    """One version of each canary: its rows, their labels, and which canary they belong to."""
+
+    rows: Array
+    labels: NDArray[Any]
+    canary: NDArray[np.intp]
+
+
+#: Two versions of each canary: the coin picks one. None: no row at all.
+Versions = tuple[_Version, _Version | None]
 
 
 def empirical_epsilon(
@@ -43,6 +57,7 @@ def empirical_epsilon(
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
+    groups: ArrayLike | None = None,
     privacy: Privacy | None = None,
     canaries: int = 500,
     method: str | None = None,
@@ -78,6 +93,8 @@ def empirical_epsilon(
         ``privacy`` a release of rows: a function from a matrix to the released matrix.
     X, y : array-like, optional
         Data to train on.
+    groups : array-like, optional
+        Whose each row is, for an audit per person: a canary is a person with all her rows.
     privacy : Privacy, optional
         The promise of a release of rows: see :func:`release_epsilon`.
     canaries : int
@@ -89,8 +106,8 @@ def empirical_epsilon(
     runs : int, optional
         Releases of the white box (8000), or trainings of the multi-run audit (200), half of them
         with either side of the coin. The white box makes up to 801 more, which are compared.
-    unit : {"record", "entry"}, optional
-        What a coin decides about; records by default.
+    unit : {"record", "entry", "person"}, optional
+        What a coin decides about; records by default, persons where ``groups`` are given.
     neighbours : {"replace", "add/remove"}, optional
         The neighbour relation of records, that of the estimator by default; entries are always
         replaced.
@@ -143,9 +160,10 @@ def empirical_epsilon(
     if chosen == "white-box":
         experiment = MomentExperiment(make_classifier)
         relation = experiment.plan.neighbours
-        if unit not in (None, "record") or neighbours not in (None, relation):
+        own = experiment.plan.privacy.unit
+        if unit not in (None, own) or neighbours not in (None, relation):
             raise ValueError(
-                f"The estimator's promise is per record under the relation {relation!r}; a "
+                f"The estimator's promise is per {own} under the relation {relation!r}; a "
                 "white-box audit is of that promise. Leave out unit and neighbours."
             )
         found = _measured(experiment, runs, delta, confidence)
@@ -157,16 +175,21 @@ def empirical_epsilon(
             "Rows X and labels y are missing. Only an estimator that releases moments under a "
             "promise, or a release of rows with privacy=…, is audited without them."
         )
-    unit, neighbours = unit or "record", neighbours or "replace"
+    unit, neighbours = unit or ("record" if groups is None else "person"), neighbours or "replace"
+    if (unit == "person") != (groups is not None):
+        raise ValueError("An audit per person needs groups=…, whose each row is; others take none.")
     rng = _coin_source(random_state)
     measure = signals.sharpest_signal if score is None else score
     rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
     count = canaries if chosen == "one-run" else 1
-    base, versions = _canaries(rows, labels, count, unit, neighbours, domain, rng)
+    people = np.arange(len(rows)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    base, versions = _canaries(rows, labels, people, count, unit, neighbours, domain, rng)
+    stay = _Version(rows[base], labels[base], people[base])
 
     def train_and_score(coins: Mask) -> Array:
-        data, target = _planted(rows[base], labels[base], versions, coins)
-        return _score(measure, new_model(make_classifier).fit(data, target), versions)
+        data, target, whose = _planted(stay, versions, coins)
+        options = {"groups": whose} if unit == "person" else {}
+        return _score(measure, new_model(make_classifier).fit(data, target, **options), versions)
 
     trained = _guessed(
         train_and_score, chosen, count, runs or _TRAININGS, rng, delta or 0.0, confidence,
@@ -246,6 +269,8 @@ def release_epsilon(
     """
     chosen = method or ("one-run" if privacy is None else "white-box")
     _check(chosen, unit, "replace")
+    if chosen != "white-box" and "person" in (unit, getattr(privacy, "unit", "")):
+        raise ValueError("Rows released per person are audited by the white box, with privacy=….")
     if chosen == "white-box":
         if privacy is None:
             raise ValueError("A white-box audit of released rows needs the promise as privacy=….")
@@ -354,7 +379,7 @@ def _check(method: str, unit: str, neighbours: str) -> None:
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
     if unit not in RELATIONS:
-        raise ValueError(f"unit must be 'entry' or 'record', got {unit!r}.")
+        raise ValueError(f"unit must be 'entry', 'record' or 'person', got {unit!r}.")
     if neighbours not in RELATIONS[unit]:
         raise ValueError(
             f"neighbours={neighbours!r} is not defined for unit={unit!r}; expected one of "
@@ -430,6 +455,7 @@ def _coin_source(random_state: int | None) -> np.random.Generator:
 def _canaries(
     X: Array,
     y: NDArray[Any],
+    people: NDArray[np.intp],
     count: int,
     unit: str,
     neighbours: str,
@@ -437,21 +463,28 @@ def _canaries(
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.intp], Versions]:
     """Draw the canaries; give the positions of the rows that stay, and both versions of each."""
-    sources = 2 if (unit == "record" and neighbours == "replace") else 1
-    if count * sources >= len(X) - len(np.unique(y)):
+    members = np.split(np.argsort(people, kind="stable"), np.cumsum(np.bincount(people))[:-1])
+    sources = 2 if (unit != "entry" and neighbours == "replace") else 1
+    if count * sources >= len(members) - len(np.unique(y)):
         raise ValueError(
-            f"{count} canaries need {count * sources} of the {len(X)} rows, and some must remain "
-            "to train on; ask for fewer."
+            f"{count} canaries need {count * sources} of the {len(members)} "
+            f"{'persons' if unit == 'person' else 'rows'}, and some must remain to train on; ask "
+            "for fewer."
         )
-    order = rng.permutation(len(X))
+    order = rng.permutation(len(members))
     first, rest = order[:count], order[count:]
     if unit == "entry":
         return rest, _entry_versions(X[first], y[first], domain, rng)
-    wrong = _wrong_labels(y, y[first], rng)
-    if neighbours == "add/remove":
-        return rest, (X[first], wrong, None, wrong)
-    second, rest = rest[:count], rest[count:]
-    return rest, (X[first], wrong, X[second], _wrong_labels(y, y[second], rng))
+
+    def version(chosen: NDArray[np.intp]) -> _Version:
+        rows = np.concatenate([members[i] for i in chosen])
+        canary = np.repeat(np.arange(count), [len(members[i]) for i in chosen])
+        return _Version(X[rows], _wrong_labels(y, y[rows], rng), canary)
+
+    heads, tails = version(first), None
+    if neighbours == "replace":
+        tails, rest = version(rest[:count]), rest[count:]
+    return np.concatenate([members[i] for i in rest]), (heads, tails)
 
 
 def _entry_versions(
@@ -464,7 +497,7 @@ def _entry_versions(
     at_high, at_low = X.copy(), X.copy()
     at_high[positions, columns] = high[columns]
     at_low[positions, columns] = low[columns]
-    return at_high, y, at_low, y
+    return _Version(at_high, y, positions), _Version(at_low, y, positions)
 
 
 def _wrong_labels(y: NDArray[Any], own: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -475,18 +508,25 @@ def _wrong_labels(y: NDArray[Any], own: NDArray[Any], rng: np.random.Generator) 
 
 
 def _planted(
-    X: Array, y: NDArray[Any], versions: Versions, coins: Mask
-) -> tuple[Array, NDArray[Any]]:
-    """Give the training data with the canaries as the coins fell."""
-    heads, y_heads, tails, y_tails = versions
-    if tails is None:
-        return np.concatenate([X, heads[coins]]), np.concatenate([y, y_heads[coins]])
-    chosen = np.where(coins[:, None], heads, tails)
-    return np.concatenate([X, chosen]), np.concatenate([y, np.where(coins, y_heads, y_tails)])
+    stay: _Version, versions: Versions, coins: Mask
+) -> tuple[Array, NDArray[Any], NDArray[np.intp]]:
+    """Give the training data with the canaries as the coins fell, and whose each row is."""
+    parts = [stay]
+    for version, there in zip(versions, (coins, ~coins), strict=True):
+        if version is not None:
+            kept = there[version.canary]
+            own = stay.canary.max() + 1 + version.canary[kept]
+            parts.append(_Version(version.rows[kept], version.labels[kept], own))
+    rows, labels, people = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return rows, labels, people
 
 
 def _score(measure: Any, model: Any, versions: Versions) -> Array:
     """How much higher the heads version of each canary scores than the tails version."""
-    heads, y_heads, tails, y_tails = versions
-    known: Array = np.asarray(measure(model, heads, y_heads))
-    return known if tails is None else known - np.asarray(measure(model, tails, y_tails))
+
+    def known(version: _Version) -> Array:
+        scores = np.asarray(measure(model, version.rows, version.labels), dtype=np.float64)
+        return np.bincount(version.canary, scores) / np.bincount(version.canary)
+
+    heads, tails = versions
+    return known(heads) if tails is None else known(heads) - known(tails)

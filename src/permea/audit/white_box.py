@@ -158,6 +158,7 @@ _ASIDE = np.array([1.0, -1.0]) / math.sqrt(2.0)
 _NOISE_OF_MEAN = 0.05  # in units of the norm of the features: decides the number of rows
 _FEWEST_ROWS, _MOST_ROWS = 100, 20_000
 _CLASSES = (0, 1)
+_CANARY_ROWS = 4  # of a person who is the canary; in her place there is a person with one row
 _MEAN, _MOMENTS = slice(0, 2), slice(2, 9)  # places in the released numbers; the counts follow
 
 
@@ -173,7 +174,8 @@ class _Group(NamedTuple):
 class MomentCanary:
     """The row that is there, and the row in its place: features, outputs, what they can show.
 
-    ``base`` are the features of all other rows. ``without`` is None where the row is missing.
+    ``base`` are the features of all other rows. ``without`` is None where the row is missing. A
+    person has several such rows: together they count as one.
     """
 
     planted: Array
@@ -264,9 +266,13 @@ class MomentExperiment:
         self._data = [self._rows(planted) for planted in (False, True)]
         self.neighbours = self.plan.neighbours
         self.note = (
-            f"the estimator's mechanism on {self._others + 1} made-up rows of two columns; says "
-            "nothing about other rows, nor about its feature map"
+            f"the estimator's mechanism on {self._others + 1} made-up {self._units} of two "
+            "columns; says nothing about other rows, nor about its feature map"
         )
+
+    @property
+    def _units(self) -> str:
+        return "persons" if self.plan.privacy.unit == "person" else "rows"
 
     @property
     def attainable(self) -> float:
@@ -283,8 +289,10 @@ class MomentExperiment:
             )
         small = {
             "features": "identity",
-            "schema": None,
             "privacy": replace(made.privacy, domain=_DOMAIN),
+            "schema": None,
+            "bins": None,
+            "class_weight": None,
             "ledger": None,
             "classes": list(_CLASSES),
             "output_domain": _DOMAIN,
@@ -305,20 +313,25 @@ class MomentExperiment:
             groups.append(_Group(canary.without, canary.without_output, 1.0))
         return groups
 
-    def _rows(self, planted: bool) -> tuple[Array, Array]:
-        """Rows and outputs; the columns of a row are its features times √2."""
-        rows, outputs = [], []
+    def _rows(self, planted: bool) -> dict[str, Array]:
+        """Rows and outputs, and whose they are; the columns of a row are its features times √2."""
+        rows: list[Array] = []
+        outputs: list[float] = []
+        people: list[int] = []
+        by_person = self.plan.privacy.unit == "person"
         for features, output, count in self._groups(planted):
             beyond = 1.0 + _OVERSHOOT if count == 1 else 1.0
-            rows += [features * (math.sqrt(2.0) * beyond)] * int(count)
-            outputs += [output] * int(count)
-        return np.array(rows), np.array(outputs, dtype=int if self._classes else float)
+            copies = _CANARY_ROWS if by_person and planted and count == 1 else 1
+            rows += [features * (math.sqrt(2.0) * beyond)] * (int(count) * copies)
+            outputs += [output] * (int(count) * copies)
+            people += np.repeat(len(people) + np.arange(int(count)), copies).tolist()
+        y = np.array(outputs, dtype=int if self._classes else float)
+        data = {"X": np.array(rows), "y": y}
+        return data | ({"groups": np.array(people)} if by_person else {})
 
     def release(self, planted: bool) -> Array:
         """Fit once and read what was released: the mean, then the moments."""
-        X, y = self._data[planted]
-        people = {"groups": np.arange(len(X))} if self.plan.privacy.unit == "person" else {}
-        model = self._model().fit(X, y, **people)
+        model = self._model().fit(**self._data[planted])
         moments = model.moments_
         parts = [model.mean_, moments.second[np.triu_indices(2)]]
         if self._classes:
@@ -401,6 +414,8 @@ _PUBLIC_ENTRIES, _CANARY_ENTRIES = 15, 4  # that are looked at for what the decl
 class RowExperiment:
     """Releases of a small matrix whose first row holds the canary; all other rows are public.
 
+    With ``unit="person"`` the canary has as many rows as were declared.
+
     Parameters
     ----------
     release : callable or None
@@ -418,20 +433,26 @@ class RowExperiment:
     neighbours = "replace"
 
     def __init__(self, release: Rows | None, privacy: Privacy) -> None:
-        self._release: Rows = release or (lambda rows: release_rows(rows, privacy).data)
+        self._own_rows = (privacy.rows_per_person or 1) if privacy.unit == "person" else 1
+        self._release: Rows = release or self._released
         self.privacy = privacy
         self.n_columns = privacy.n_columns or (1 if privacy.unit == "entry" else 2)
         self.plan: Plan = plan(privacy, self.n_columns)
         self.gaussian = privacy.mechanism == "gaussian"
-        self.n_rows = 1 + math.ceil(_PUBLIC_ENTRIES / self.n_columns)
-        public = np.tile(privacy.lows(self.n_columns), (self.n_rows - 1, 1))
+        n_public = math.ceil(_PUBLIC_ENTRIES / self.n_columns)
+        self.n_rows = self._own_rows + n_public
+        public = np.tile(privacy.lows(self.n_columns), (n_public, 1))
         rows = _worst_rows(privacy, self.n_columns)
-        self._data = [np.vstack([row, public]) for row in rows]
+        self._data = [np.vstack([*[row] * self._own_rows, public]) for row in rows]
         self._steps = [self.plan.to_steps(data.copy()).astype(np.float64) for data in self._data]
         self.note = (
             f"the mechanism on {self.n_rows} made-up rows, the number of columns being "
             f"{self.n_columns}; says nothing about other rows"
         )
+
+    def _released(self, rows: Array) -> Array:
+        people = np.maximum(np.arange(len(rows)) - self._own_rows, -1)
+        return release_rows(rows, self.privacy, groups=people).data
 
     @property
     def attainable(self) -> float:
@@ -470,10 +491,11 @@ class RowExperiment:
         """
         spread = self.plan.sigma or self.plan.sensitivity / self.privacy.epsilon
         apart = (self._in_steps(released) - self._steps[0].ravel()) / spread
-        own, public = apart[:, : self.n_columns], apart[:, self.n_columns :]
+        entries = self._own_rows * self.n_columns
+        own, public = apart[:, :entries], apart[:, entries:]
         parts = [own[:, :_CANARY_ENTRIES], public[:, :_PUBLIC_ENTRIES]]
-        if self.n_columns > _CANARY_ENTRIES:
-            moved = (self._steps[1] - self._steps[0])[0]
+        if entries > _CANARY_ENTRIES:
+            moved = (self._steps[1] - self._steps[0]).ravel()[:entries]
             parts.append((own @ moved / np.linalg.norm(moved))[:, None])
         return np.hstack(parts)
 
