@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from operator import add
 from typing import Any, TypeVar, cast
 
 from joblib import Parallel, delayed, effective_n_jobs
@@ -44,22 +42,46 @@ def _single_threaded_blas() -> Iterator[None]:
         yield
 
 
+def add_up(terms: Iterable[Total | None]) -> Total | None:
+    """Sum of what is not None; None if there is nothing.
+
+    Examples
+    --------
+    >>> add_up([1, None, 2]), add_up([])
+    (3, None)
+    """
+    total: Any = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return cast("Total | None", total)
+
+
 def sum_parts(
-    function: Callable[[Part], Total], parts: Sequence[Part], *, engine: str | None = None
+    function: Callable[[Part], Total | None], parts: Sequence[Part], *, engine: str | None = None
 ) -> Total:
     """Add up ``function(part)`` over the parts of a table, one after the other or on workers.
 
     With ``engine="dask"`` the parts go to the workers of the current Dask client, and only the
     results come back. What goes wrong with a part is not told in detail, because the messages of
-    a worker, which it also logs, may hold values of rows.
+    a worker, which it also logs, may hold values of rows. The function returns None for a part
+    without rows.
 
     Examples
     --------
     >>> sum_parts(len, ["abc", "de"])
     5
     """
-    if engine is None:
-        return reduce(add, map(function, parts))
+    total = add_up(map(function, parts) if engine is None else _on_workers(function, parts, engine))
+    if total is None:
+        raise ValueError("The table has no rows.")
+    return total
+
+
+def _on_workers(
+    function: Callable[[Part], Total], parts: Sequence[Part], engine: str
+) -> Iterator[Total]:
+    """Results of workers, as they come."""
     if engine != "dask":
         raise ValueError(f"engine must be None or 'dask', got {engine!r}.")
     try:
@@ -73,23 +95,21 @@ def sum_parts(
         raise ValueError(
             "engine='dask' needs a client: client = distributed.Client('tcp://scheduler:8786')."
         ) from None
-    total: Total | None = None
     work = client.compute([delayed(_guarded, pure=False)(function, part) for part in parts])
     for future in distributed.as_completed(work):  # type: ignore[no-untyped-call]
-        found = future.result()
+        done, result = future.result()
         future.release()
-        if found is None:
+        if not done:
             raise ValueError("A worker could not read or use its part of the table.")
-        total = found if total is None else total + found
-    return cast(Total, total)
+        yield result
 
 
-def _guarded(function: Callable[[Part], Total], part: Part) -> Total | None:
+def _guarded(function: Callable[[Part], Total], part: Part) -> tuple[bool, Total | None]:
     """Run on a worker, which would log the arguments of a function that raises."""
     try:
-        return function(part)
+        return True, function(part)
     except Exception:
-        return None
+        return False, None
 
 
 def batches(n_rows: int, size: int) -> Iterable[slice]:

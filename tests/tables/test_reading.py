@@ -16,7 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres_server import PASSWORD, psycopg
 
-from permea._parallel import sum_parts
+from permea._parallel import add_up, sum_parts
+from permea.models.moments import MomentClassifier
+from permea.privacy import Privacy
+from permea.tables import Category, Number, Schema, YesNo
 from permea.tables.reading import Chunks, people_weights, read_chunks
 
 N = 23
@@ -394,7 +397,7 @@ def test_a_table_that_grows_between_two_passes_is_refused(tmp_path, newcomer):
 
 
 def total_age(unit, part):
-    return unit * sum(int(age) for frame in part() for age in frame["age"])
+    return add_up(unit * sum(int(age) for age in frame["age"]) for frame in part())
 
 
 def fails(part):
@@ -441,6 +444,61 @@ def test_a_worker_that_fails_tells_and_logs_no_value(client):
     assert SECRET not in str(caught.value) + logs
 
 
+def test_an_empty_file_among_others_is_no_error(tmp_path):
+    folder = as_folder(tmp_path)["source"]
+    TABLE[:0].to_parquet(folder / "99.parquet", index=False)
+    parts = read_chunks(folder).split(100)
+    assert sum_parts(partial(total_age, 1), parts) == TABLE["age"].sum()
+    with pytest.raises(ValueError, match="no rows"):
+        sum_parts(partial(total_age, 1), read_chunks(TABLE[:0]).split(2))
+
+
 def test_an_engine_needs_a_name_that_is_known():
     with pytest.raises(ValueError, match="engine must be"):
         sum_parts(len, ["a"], engine="spark")
+
+
+# ---- what is learned -----------------------------------------------------------------------------
+
+SCHEMA = Schema(
+    {
+        "patient": Category([f"p{k}" for k in range(7)]),
+        "age": Number(0, 100, whole=True),
+        "dose": Number(0, 10),
+        "ward": Category(["A", "B, left"], other=True),
+        "lab": Number(0, 2**61, missing=True),
+        "sick": YesNo(),
+    },
+    label="sick",
+    person="patient",
+)
+SICK = TABLE.assign(sick=["yes" if k % 3 else "no" for k in range(N)])
+
+
+def seeded(unit):
+    promise = Privacy(epsilon=2, delta=1e-4, unit=unit)
+    return MomentClassifier(privacy=promise, schema=SCHEMA, bins=4, random_state=0)
+
+
+def assert_same_model(one, other):
+    assert np.array_equal(one.moments_.second, other.moments_.second)
+    assert np.array_equal(one.moments_.cross, other.moments_.cross)
+    assert np.array_equal(one.mean_, other.mean_)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_every_source_gives_the_moments_of_the_table_in_memory(tmp_path, monkeypatch, kind, unit):
+    monkeypatch.setitem(globals(), "TABLE", SICK)
+    chunks = read_chunks(**SOURCES[kind](tmp_path), rows=5)
+    assert_same_model(seeded(unit).fit_chunks(chunks), seeded(unit).fit(SICK))
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("unit", ["record", "person"])
+@pytest.mark.parametrize("kind", ["folder", "Dask"])
+def test_workers_give_the_moments_of_the_table_in_memory(client, tmp_path, monkeypatch, kind, unit):
+    monkeypatch.setitem(globals(), "TABLE", SICK)
+    chunks = read_chunks(**SOURCES[kind](tmp_path), rows=5)
+    assert_same_model(seeded(unit).fit_chunks(chunks, engine="dask"), seeded(unit).fit(SICK))

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
-from permea._parallel import batches, sum_parts
+from permea._parallel import add_up, batches, sum_parts
 from permea.models.features import (
     Chain,
     FeatureMap,
@@ -254,7 +254,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             for X, y, groups in map(_opened, chunks()):
                 people = self._people(X, groups)
                 left.subtract(() if counted is None else count_rows(people))
-                yield self._part(X, y, people, counted=counted)
+                yield from self._part(X, y, people, counted=counted).cut(_CHUNK)
             if min(left.values(), default=0) < 0:
                 raise ValueError("A person has more rows than in the pass before.")
 
@@ -304,10 +304,11 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
 
     def _sum_chunks(
         self, chunks: Chunks, function: Callable[[Part], Result], counted: Counter[Any] | None
-    ) -> Result:
+    ) -> Result | None:
         """Add up a function of mapped parts over some of the chunks, perhaps on a worker."""
-        parts = (self._part(*_opened(chunk), counted=counted) for chunk in chunks())
-        return reduce(add, (function(p._replace(rows=self._map(p.rows))) for p in parts))
+        wholes = (self._part(*_opened(chunk), counted=counted) for chunk in chunks())
+        parts = (part for whole in wholes for part in whole.cut(_CHUNK))
+        return add_up(function(p._replace(rows=self._map(p.rows))) for p in parts)
 
     def _learn_exactly(self, parts: Parts) -> Self:
         """The same learning from exact moments, when no privacy is asked for."""

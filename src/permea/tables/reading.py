@@ -58,6 +58,7 @@ class Chunks:
     rows: int = ROWS
     what: str = "The table"
     hint: str = ""
+    is_part: bool = False  # which may be empty
 
     def __call__(self) -> "Iterator[pd.DataFrame]":
         """Read the table from its beginning."""
@@ -79,7 +80,7 @@ class Chunks:
                         yield _frame(table[start : start + self.rows], self.names)
         except Exception:  # whatever a library raises may quote a value
             raise ValueError(f"{self.what} could not be read to its end. {self.hint}") from None
-        if empty:
+        if empty and not self.is_part:
             raise ValueError(f"{self.what} has no rows.")
 
     def select(self, columns: Sequence[str]) -> "Chunks":
@@ -98,7 +99,7 @@ class Chunks:
         for piece in self.pieces:
             pieces += piece.split() if isinstance(piece, _Fragment) else [piece]
         count = min(most, len(pieces))
-        return [replace(self, pieces=tuple(pieces[k::count])) for k in range(count)]
+        return [replace(self, pieces=tuple(pieces[k::count]), is_part=True) for k in range(count)]
 
 
 def read_chunks(
