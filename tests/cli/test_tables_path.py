@@ -535,3 +535,19 @@ def test_a_new_user_on_support2(tmp_path):
     assert audited.code == 0, audited.err
     reported = shell("report", "model.permea", *tables, "--releases", 200, "-o", "report.html")
     assert reported.code == 0, reported.err
+
+
+def test_a_draft_takes_over_what_a_dictionary_says(shell):
+    fields = [
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 110}},
+        {"name": "note", "type": "string"},
+    ]
+    (shell.folder / "fields.json").write_text(json.dumps({"fields": fields}))
+    assert shell("schema", "draft", "fields.json", "-o", "fields.toml").code == 0
+    text = (shell.folder / "fields.toml").read_text()
+    assert "high = 110" in text
+    assert '[columns.note]\nkind = "?"' in text
+    for name, content in (("bad.json", "{"), ("twice.csv", "a,a\n"), ("none.csv", None)):
+        if content is not None:
+            (shell.folder / name).write_text(content)
+        assert shell("schema", "draft", name).code == 3

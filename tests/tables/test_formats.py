@@ -192,6 +192,15 @@ def test_what_is_wrong_in_a_file_is_said(text, message):
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [("a,a\n", "is there twice"), ("", "header line"), ("a,,b\n", "header line")],
+)
+def test_a_draft_needs_names(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        draft(written(tmp_path, "a.csv", text))
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.json", "{", "not valid JSON"),

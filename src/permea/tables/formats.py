@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import difflib
-import gzip
 import io
 import json
 import os
@@ -18,6 +17,7 @@ from permea._files import open_regular
 from permea._text import safe_json, safe_text
 from permea.tables.columns import KINDS, Category, Column
 from permea.tables.frames import column_names
+from permea.tables.reading import csv_names
 from permea.tables.schema import Schema
 
 TO_FILL_IN = "?"
@@ -115,20 +115,27 @@ def draft(table: Any) -> str:
     if not isinstance(table, str | os.PathLike):
         return _draft(_kinds_of_frame(table), " and their declared types")
     path = Path(table)
+    if is_dictionary(path):
+        document = _document(path)
+        columns = document.pop("columns")
+        header = _DRAFT_HEADER.format(types=" and what the dictionary says of them")
+        return _write(header, document, columns)
     if path.suffix.lower() in (".parquet", ".pq"):
         import pyarrow.parquet as parquet
 
         return _draft(_kinds_of_frame(parquet.read_schema(path).empty_table()), " and their types")
-    names = [] if path.suffix.lower() == ".json" else _first_line(path)
-    if path.suffix.lower() == ".json" or {"Field Type", "field_type"} & set(names):
-        document = _document(path)
-        columns = document.pop("columns")
-        return _write(
-            _DRAFT_HEADER.format(types=" and what the dictionary says"), document, columns
-        )
-    if len(set(names)) < len(names):
-        raise ValueError("A column name stands there more than once. Rename one of them.")
-    return _draft(dict.fromkeys(names, TO_FILL_IN), "")
+    return _draft(dict.fromkeys(csv_names(path), TO_FILL_IN), "")
+
+
+def is_dictionary(path: str | os.PathLike[str]) -> bool:
+    """Whether a file describes columns of a table, by its name or, if it is CSV, its header."""
+    path = Path(path)
+    if path.suffix.lower() != ".csv":
+        return path.suffix.lower() == ".json"
+    try:
+        return bool({"Field Type", "field_type"} & set(csv_names(path)))
+    except ValueError:  # no table either
+        return False
 
 
 def _draft(kinds: Mapping[str, str], types: str) -> str:
@@ -250,18 +257,6 @@ def _value(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else safe_json(name)
-
-
-def _first_line(path: Path) -> list[str]:
-    """Column names of a CSV file; nothing else of it is read."""
-    with open_regular(path) as raw:
-        packed = path.suffix.lower() == ".gz"
-        data: Any = gzip.GzipFile(fileobj=raw) if packed else io.BufferedReader(raw)
-        with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
-    if not names:
-        raise ValueError("The file is empty: its first line must have the names of the columns.")
-    return names
 
 
 def _kinds_of_frame(frame: Any) -> dict[str, str]:

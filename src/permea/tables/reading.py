@@ -263,6 +263,13 @@ def _csv_header(path: Path) -> tuple[tuple[str, ...], str]:
     return tuple(names), delimiter
 
 
+def csv_names(path: Path) -> tuple[str, ...]:
+    """Names of the columns of a CSV file; nothing but its header is read."""
+    names, _ = _csv_header(path)
+    _check_names(names, str(path))
+    return names
+
+
 def _csv_tables(
     path: str, delimiter: str, last: Sequence[str], names: Sequence[str]
 ) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """``permea schema``: declare the columns of a table before any of its rows is used."""
 
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from permea.cli.console import Console, ExitCode
 from permea.cli.schemas import load_schema, schema_errors
 from permea.tables import Schema, check_schema
 from permea.tables import draft as draft_schema
-from permea.tables.frames import column_names
+from permea.tables.formats import is_dictionary
 
 SchemaFile = Annotated[
     Path,
@@ -26,12 +27,16 @@ SchemaFile = Annotated[
 @command("schema draft", panel=LEARN)
 def draft(
     console: Console,
-    data: Annotated[str, Argument(help="Table: .csv or .parquet.")],
+    data: Annotated[
+        str,
+        Argument(help="Table (.csv, .parquet), Table Schema (.json) or REDCap dictionary (.csv)."),
+    ],
     output: Annotated[str, Option("--output", "-o", help="TOML file; - is standard output.")] = "-",
 ) -> None:
     """Write a schema to fill in: the names of the columns and nothing of their values.
 
-    Of a CSV file only the header is read, of a Parquet file only names and declared types. Ranges
+    Of a CSV file only the header is read, of a Parquet file only names and declared types; a
+    Table Schema or a data dictionary of REDCap is taken over as far as it goes. Ranges
     and lists of values are left open: take them from a data dictionary, a form or a textbook, never
     from the rows.
 
@@ -39,8 +44,12 @@ def draft(
         permea schema draft patients.csv -o patients.toml
     """
     tables.check_output(output, (".toml",), inputs=(data,))
-    columns = tables.read_columns(data)
-    text, names = draft_schema(columns), column_names(columns, ())
+    if is_dictionary(data):
+        with schema_errors(Path(data)):
+            text = draft_schema(data)
+    else:
+        text = draft_schema(tables.read_columns(data))
+    names = list(tomllib.loads(text).get("columns", {}))
     if output == tables.STREAM:
         if not console.as_json:
             print(text, end="")
