@@ -4,7 +4,8 @@ The rows are made up (12 numbers, 5 categories, 2 yes/no columns and a label) an
 temporary folder in files of a million. Every size is fitted in a process of its own, in two passes
 over the files. The floor is what any method of moments must do at least: `pandas.read_parquet` of
 every file and one matrix product of as many features. Dask's workers have one thread each. CPU
-seconds, of all cores, stand beside the seconds because they do not depend on other work.
+seconds, of all cores, stand beside the seconds because they do not depend on other work. What is
+done is kept in the folder for temporary files: ``--resume`` takes it from there.
 """
 
 import json
@@ -20,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
-from common import QUICK, options_of, size, table
+from common import QUICK, Kept, options_of, size, table
 from sklearn.metrics import roc_auc_score
 
 from permea.models.moments import MomentClassifier
@@ -117,11 +118,12 @@ def on_workers(folder, n_rows, n_workers):
         return fit(folder, n_rows, engine="dask")[0]
 
 
-def sizes_table(folder, sizes):
+def sizes_table(folder, sizes, kept):
     rows = []
     for n_rows in sizes:
-        seconds, cpu, peak, score = fit_alone(folder, n_rows)
-        least, least_cpu = floor(folder, n_rows)
+        if str(n_rows) not in kept:
+            kept[str(n_rows)] = [*fit_alone(folder, n_rows), *floor(folder, n_rows)]
+        seconds, cpu, peak, score, least, least_cpu = kept[str(n_rows)]
         rows.append(
             [f"{n_rows / 1e6:g} million", f"{seconds:.0f}", f"{cpu:.0f}", f"{n_rows / seconds:.0f}",
              f"{peak:.0f}", f"{score:.3f}", f"{least:.0f}", f"{least_cpu:.0f}",
@@ -136,8 +138,10 @@ def sizes_table(folder, sizes):
     )  # fmt: skip
 
 
-def workers_table(folder, n_rows):
-    times = {count: on_workers(folder, n_rows, count) for count in (1, 2)}
+def workers_table(folder, n_rows, kept):
+    if "workers" not in kept:
+        kept["workers"] = [on_workers(folder, n_rows, count) for count in (1, 2)]
+    times = dict(enumerate(kept["workers"], start=1))
     print(f"**Dask**, {n_rows / 1e6:g} million rows; the goal is 1.7 times.\n")
     rows = [
         [count, f"{took:.1f}", f"{n_rows / took:.0f}", f"{times[1] / took:.2f}"]
@@ -150,16 +154,18 @@ def main():
     parser = options_of(__doc__)
     parser.add_argument("--rows", type=int, default=SIZES[-1], help="of the largest table")
     parser.add_argument("--child", metavar="FOLDER", help="used by the benchmark itself")
+    parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     if options.child:
         return child(options.child, options.rows)
     sizes = [n_rows for n_rows in SIZES if n_rows <= options.rows]
+    kept = Kept("tables-scale", options.resume)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(max(sizes) // FILE):
             rows = make_rows(FILE, [options.seed, number])
             pq.write_table(rows, f"{folder}/{number:03d}.parquet", row_group_size=FILE // 4)
-        sizes_table(folder, sizes)
-        workers_table(folder, sizes[1])
+        sizes_table(folder, sizes, kept)
+        workers_table(folder, sizes[1], kept)
     return None
 
 

@@ -495,7 +495,7 @@ def people_weights(
 ) -> WeightedChunks:
     """Weights 1/m of rows, for a table in which a person has m rows in any places.
 
-    One pass over the table counts the rows of every person. The counts stay in memory: about 150
+    One pass over the table counts the rows of every person. The counts stay in memory, some hundred
     bytes per person, however many rows there are. For a table that is sorted by person nothing is
     counted before, and memory holds one chunk and the rows of one person.
 
