@@ -58,6 +58,9 @@ def canonical_description(value: Any, depth: int = 0) -> Any:
         return [canonical_description(item, depth + 1) for item in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: canonical_description(value[name], depth + 1) for name in sorted(value)}
+    if isinstance(value, Mapping):  # such as weights of classes
+        pairs = [canonical_description(pair, depth + 1) for pair in value.items()]
+        return {"pairs": sorted(pairs, key=repr)}
     return _object(value, depth)
 
 
@@ -179,7 +182,7 @@ def collusion_epsilon(
     Returns
     -------
     float
-        ε per record at the δ of the plan, under the neighbours of the plan.
+        ε per unit of the plan at its δ, under its neighbours.
 
     Examples
     --------
@@ -287,7 +290,8 @@ class Agreement:
                 self._set(name, canonical(parsed_object(getattr(self, name))).decode())
             if not isinstance(self.privacy, Privacy):
                 raise ValueError("privacy must be a Privacy.")
-            if self.privacy.n_columns not in (None, self.n_columns):
+            declared = None if self.privacy.domain is None else self.privacy.n_columns
+            if declared not in (None, self.n_columns):
                 raise ValueError("the domain is declared for another number of columns.")
             self._set("privacy", self.plan.privacy)  # names the mechanism that is used
             assert self.digest  # everything can be serialised
@@ -419,6 +423,7 @@ class Agreement:
             radius=self.radius,
             feature_norm=self.feature_norm,
             split=Split(*self.split),
+            weighted=json.loads(self.settings).get("class_weight") is not None,
         )
 
     # ---- as a document ---------------------------------------------------------------------------
@@ -517,18 +522,20 @@ class Agreement:
         if self.noise == "own":
             return "every party adds all of the noise: colluding parties learn no more than others"
         n = self.least_parties if n_parties is None else n_parties
+        unit = self.privacy.unit
         figures = [
-            f"{k} of {n} colluding: ε = {self.collusion_epsilon(k, n):.3g} per record"
+            f"{k} of {n} colluding: ε = {self.collusion_epsilon(k, n):.3g} per {unit}"
             for k in sorted({1, n // 2, n - 1} & set(range(1, n)))
         ]
         alone = self.collusion_epsilon(0, 1)
-        figures.append(f"a reader of a single party's message: ε = {alone:.3g} per record")
-        return f"{'; '.join(figures)}; all at δ = {self.privacy.delta:.3g} per record"
+        figures.append(f"a reader of a single party's message: ε = {alone:.3g} per {unit}")
+        return f"{'; '.join(figures)}; all at δ = {self.privacy.delta:.3g} per {unit}"
 
     def describe(self) -> str:
         """Summary for an owner to read before signing."""
         event = self.plan.event("", "")
         total, delta = self.rounds * event.epsilon, self.rounds * event.delta
+        unit = self.privacy.unit
         if self.classes is None:
             outputs = f"outputs within {self.output_domain!r}"
         else:
@@ -537,11 +544,12 @@ class Agreement:
         entries = {
             "promise": f"{self.privacy.describe()} in each round; neighbours: {self.neighbours}",
             "rounds": f"{self.rounds} allowed, each charged to the ledger of every party: together "
-            f"ε = {total:.4g} per record, δ = {delta:.3g} per record",
+            f"ε = {total:.4g} per {unit}, δ = {delta:.3g} per {unit}",
             "model": f"{self.model}, {outputs}",
             "features": f"{self.n_features} from {self.n_columns} columns, norm "
             f"{self.feature_norm:g}, radius {self.radius:g}: {_short(self.features)}",
-            "parties": f"{', '.join(self.parties)}; {self.least_parties} of them must reply",
+            "parties": f"{', '.join(self.parties)}; {self.least_parties} of them must reply"
+            + ("; all rows of a person are with one of them" if unit == "person" else ""),
             "noise": f"every party adds {shares} of the noise",
             "collusion": self.collusion_text(),
         }

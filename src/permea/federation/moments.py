@@ -42,7 +42,7 @@ from permea.privacy import moments as noising
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Receipt
 from permea.privacy.moments import FeatureSums, MomentPlan, Moments, MomentSums
-from permea.privacy.release import Release, warn_if_worthless
+from permea.privacy.release import Release, require_groups, warn_if_worthless
 from permea.privacy.sampling import BitSource, Process, bit_source, this_process
 from permea.privacy.signing import TrustedKeys
 
@@ -213,7 +213,11 @@ class MomentParty:
         What is to be learned, not fitted: with ``privacy``, and ``classes`` or ``output_domain``.
         It must match the agreement. Its ``random_state`` is the party's own.
     X, y : array-like
-        Its rows and outputs. They stay here.
+        Its rows and outputs. They stay here. For an estimator with a schema, X is a frame, and y
+        may be None where the schema names its column.
+    groups : array-like, optional
+        Whose each row is, for ``unit="person"``; a schema's person column by default. All rows of
+        a person must be with one party: with k parties, she would count k times.
     agreement : Agreement
         What the owner agreed to, signed. Requests that differ from it are refused.
     trusted : TrustedKeys
@@ -253,17 +257,24 @@ class MomentParty:
         self,
         name: str,
         estimator: BaseEstimator,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: Any,
+        y: ArrayLike | None = None,
         *,
+        groups: ArrayLike | None = None,
         agreement: Agreement,
         trusted: TrustedKeys,
         ledger: Ledger | None = None,
         dataset: str | None = None,
     ) -> None:
         self.name = checked_name(name)
-        self._X, self._y = _matrix(X, y)
-        self.n_targets = self._y.shape[1] if self._y.ndim == 2 else 1
+        schema = estimator.schema
+        data: tuple[Any, Any] = (X, y) if schema is not None else _matrix(X, y)
+        self._X, self._y = data
+        self._n_columns = self._X.shape[1] if schema is None else len(schema.features)
+        self.n_targets: int = np.shape(self._y)[1] if np.ndim(self._y) == 2 else 1
+        if schema is None or schema.person is None:
+            require_groups(estimator.privacy, groups)
+        self._groups = groups
         account = estimator.ledger if ledger is None else ledger
         if account is None:
             raise ValueError(
@@ -275,7 +286,7 @@ class MomentParty:
         self._dataset: str | None = estimator.dataset if dataset is None else dataset
         self._random_state = estimator.random_state
         self._estimator = _like(estimator)
-        self.plan: MomentPlan = self._estimator.prepare(self._X.shape[1], self.n_targets)
+        self.plan: MomentPlan = self._estimator.prepare(self._n_columns, self.n_targets)
         self.agreement = self._accepted(agreement, trusted)
         self._rounds = _Rounds()
 
@@ -291,7 +302,7 @@ class MomentParty:
         if self.name not in agreement.parties:
             raise AgreementError(f"The agreement does not name the party {self.name!r}.")
         own = Agreement.of(
-            self._estimator, self._X.shape[1], parties=agreement.parties, noise=agreement.noise,
+            self._estimator, self._n_columns, parties=agreement.parties, noise=agreement.noise,
             noise_shares=agreement.noise_shares, least_parties=agreement.least_parties,
             rounds=agreement.rounds, n_targets=self.n_targets,
         )  # fmt: skip
@@ -310,7 +321,7 @@ class MomentParty:
     def blank(self) -> Any:
         """An estimator like this party's, prepared and without rows: it learns from totals."""
         estimator = _like(self._estimator)
-        estimator.prepare(self._X.shape[1], self.n_targets)
+        estimator.prepare(self._n_columns, self.n_targets)
         return estimator
 
     # ---- messages --------------------------------------------------------------------------------
@@ -442,13 +453,17 @@ class MomentParty:
         return current.sent[stage]
 
     def _noised_mean(self, current: _Round) -> Message:
-        if len(self._X) > self.plan.most_rows():
-            raise OverflowError(f"More than {self.plan.most_rows()} rows do not fit into the sums.")
-        sums = self._estimator.feature_sums(self._X, self.plan)
+        sums = self._estimator.feature_sums(self._X, self.plan, y=self._y, groups=self._groups)
+        if sums.n_units > self.plan.most_rows():
+            raise OverflowError(
+                f"More than {self.plan.most_rows()} units do not fit into the sums."
+            )
         return mean_message(sums, self.plan, self.agreement.noise_shares, current.source)
 
     def _noised_moments(self, current: _Round) -> Message:
-        sums = self._estimator.moment_sums(self._X, self._y, current.mean, self.plan)
+        sums = self._estimator.moment_sums(
+            self._X, self._y, current.mean, self.plan, groups=self._groups
+        )
         return moment_message(sums, self.plan, self.agreement.noise_shares, current.source)
 
     # ---- copies ----------------------------------------------------------------------------------
@@ -465,7 +480,7 @@ class MomentParty:
         return f"MomentParty({self.name!r}, {type(self._estimator).__name__})"
 
 
-def _matrix(X: ArrayLike, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
+def _matrix(X: ArrayLike, y: ArrayLike | None) -> tuple[Array, NDArray[Any]]:
     """Rows and outputs as arrays; only their shapes are checked."""
     try:
         rows, outputs = np.asarray(X, dtype=np.float64), np.asarray(y)
