@@ -99,3 +99,49 @@ def small_cnn(nn):
         nn.Conv2d(16, 32, 4, 2), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Flatten(),
         nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
     )  # fmt: skip
+
+
+class DPLogistic(ClassifierMixin, BaseEstimator):
+    """Logistic regression by DP-SGD for two classes, on rows of norm at most 1; add/remove a row.
+
+    The gradients of single rows have a closed form, so NumPy is some hundred times faster than a
+    framework; noise per step by Opacus' accountant, rows drawn by Poisson sampling, momentum 0.9.
+    """
+
+    def __init__(self, epsilon=1.0, delta=1e-6, rate=1.0, epochs=15, batches=30, clip=1.0, seed=0):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.rate = rate
+        self.epochs = epochs
+        self.batches = batches
+        self.clip = clip
+        self.seed = seed
+
+    def fit(self, X, y):
+        from opacus.accountants.utils import get_noise_multiplier
+
+        noise = get_noise_multiplier(
+            target_epsilon=self.epsilon, target_delta=self.delta, sample_rate=1 / self.batches,
+            epochs=self.epochs,
+        )  # fmt: skip
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        rng = np.random.default_rng(self.seed)
+        rows = np.hstack([X, np.ones((len(X), 1))])
+        lengths = np.linalg.norm(rows, axis=1)
+        weights, velocity = np.zeros((2, rows.shape[1]))
+        for _ in range(self.epochs * self.batches):
+            drawn = np.flatnonzero(rng.random(len(rows)) < 1 / self.batches)
+            residual = 1 / (1 + np.exp(-rows[drawn] @ weights)) - codes[drawn]
+            residual /= np.maximum(1, np.abs(residual) * lengths[drawn] / self.clip)
+            gradient = residual @ rows[drawn] + rng.normal(size=len(weights)) * noise * self.clip
+            velocity = 0.9 * velocity + gradient * self.batches / len(rows)
+            weights = weights - self.rate * velocity
+        self.coef_ = weights
+        return self
+
+    def predict_proba(self, X):
+        p = 1 / (1 + np.exp(-(X @ self.coef_[:-1] + self.coef_[-1])))
+        return np.column_stack([1 - p, p])
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
