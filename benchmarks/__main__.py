@@ -34,7 +34,16 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
 DOCS = FOLDER.parent / "docs"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "permea")
-SUPPORT = {"__init__", "__main__", "beside", "broken_moments", "common", "dpsgd", "figures"}
+SUPPORT = {
+    "__init__",
+    "__main__",
+    "beside",
+    "broken_moments",
+    "common",
+    "dpsgd",
+    "figures",
+    "tables_common",
+}
 OTHER_SPEED = {"kahm_mnist", "kahm_single", "scaling"}  # besides those named NAME_speed
 HEADS = {
     "benchmarks.md": "# Benchmarks\n\n"

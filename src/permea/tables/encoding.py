@@ -25,7 +25,8 @@ def default_bins(n_people: int, epsilon: float, n_columns: int) -> int:
     :math:`B^{-2}`. With C columns, each bin holds a share of about :math:`1/(C B)` of the sum of
     squares, and noise of relative size :math:`C B/(n ε)` in each of B entries misses the curve by a
     multiple of :math:`C B^{3/2}/(n ε)`. Both are of the same size at
-    :math:`B = (n ε / C)^{2/7}`; the result is kept between 3 and 16.
+    :math:`B = (n ε / C)^{2/7}`; the result is kept between 3 and 16. An ε above 1 counts as 1: from
+    there on, what limits the curve is the number of people rather than the noise.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def default_bins(n_people: int, epsilon: float, n_columns: int) -> int:
     >>> default_bins(500, 1.0, 10), default_bins(32561, 1.0, 13), default_bins(10**8, 1.0, 20)
     (3, 9, 16)
     """
-    signal = max(float(n_people), 1.0) * epsilon / max(n_columns, 1)
+    signal = max(float(n_people), 1.0) * min(epsilon, 1.0) / max(n_columns, 1)
     return int(np.clip(np.rint(min(signal, 1e9) ** (2 / 7)), 3, 16))
 
 
