@@ -202,7 +202,7 @@ def main():
     parser = options_of(__doc__)
     parser.add_argument("--epsilon", type=float, nargs="+", default=size(EPSILONS, (1.0,)))
     parser.add_argument("--runs", type=int, default=size(5, 2))
-    parser.add_argument("--tables", nargs="+", default=size(TABLES, ["adult", "affairs"]))
+    parser.add_argument("--tables", nargs="+", default=size(TABLES, ["affairs"]))
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
