@@ -78,10 +78,12 @@ class _Spectrum:
         rotated = vectors.T @ about_mean.cross
         return cls(values, np.maximum(values, 0.0), vectors, rotated, about_mean)
 
-    def squared_error(self, coefficients: Array) -> Array:
+    def squared_error(self, coefficients: Array, variances: Array | None = None) -> Array:
         """Mean of (y - ŷ)² of every output, 001 eq. (1.58), from moments.
 
         Never below its own standard deviation under the noise: what is not known is not small.
+        With the variances of the coefficients (D, C) it is that of the disturbance, as in the EM
+        algorithm, plus that standard deviation.
         """
         left = (
             self.moments.squares
@@ -95,6 +97,8 @@ class _Spectrum:
             + np.square(self.moments.second_noise * length)
         )
         floor = 1e-6 * self.moments.squares + np.sqrt(noise) + np.finfo(np.float64).tiny
+        if variances is not None:
+            left = left + self.values @ variances + np.sqrt(noise)
         return np.asarray(np.maximum(left, floor) / max(self.moments.size, 1.0))
 
     def model(self, coefficients: Array, error: Array, regularization: Array) -> LinearModel:
@@ -278,8 +282,9 @@ def bayesian(moments: Moments, *, tol: float = 1e-6) -> LinearModel:
 
     whose last term, of rank one, is bounded by the one before it. With a prior
     :math:`b \sim N(0, t^2 I)` every direction of the eigenbasis of the released S has a Gaussian
-    posterior; s², |b|² and t² follow from the released moments in turn (empirical Bayes). Without
-    noise this is 003 eq. (74)-(77) with a zero prior mean.
+    posterior; s², |b|² and t² follow from the released moments in turn (empirical Bayes, by the EM
+    algorithm). Without noise this is 003 eq. (74)-(77) with a zero prior mean. The error also
+    holds a standard deviation of what noise does to it, and the noise of the means.
 
     Examples
     --------
@@ -305,10 +310,11 @@ def bayesian(moments: Moments, *, tol: float = 1e-6) -> LinearModel:
         length = np.sum(np.square(coefficients), axis=0)
         previous, spread = spread, np.mean(np.square(coefficients) + variances, axis=0)
         spread = np.maximum(spread, np.finfo(np.float64).tiny)
-        error = spectrum.squared_error(coefficients)
+        error = spectrum.squared_error(coefficients, variances)
         if np.all(np.abs(spread - previous) <= tol * previous):
             break
-    model = spectrum.model(coefficients, error, error / spread)
+    of_means = moments.squares_noise**2 + moments.cross_noise**2 * length  # of outputs and features
+    model = spectrum.model(coefficients, error + of_means / size**2, error / spread)
     return replace(model, vectors=spectrum.vectors, variances=variances)
 
 
