@@ -301,6 +301,45 @@ def test_a_number_can_be_predicted(hospital):
     assert wrong.code == 2
 
 
+def test_a_table_that_is_large_or_in_a_database(hospital, monkeypatch):
+    """Chunks give the same sums, so the same model with the same noise."""
+    import sqlite3
+
+    frame = pd.read_csv(hospital.folder / "patients.csv", dtype=str, keep_default_na=False)
+    with sqlite3.connect(hospital.folder / "clinic.db") as connection:
+        frame.to_sql("visits", connection, index=False)
+    words = ("--schema", "patients.toml", *PROMISE, "--unit", "person", "--neighbours",
+             "add/remove", "--seed", 1)  # fmt: skip
+    assert hospital("train", "patients.csv", *words, "-o", "a.permea").code == 0
+    done = hospital("train", "sqlite:///clinic.db", "--query", "SELECT * FROM visits", *words,
+                    "-o", "b.permea")  # fmt: skip
+    assert done.code == 0, done.err
+    assert "of the query" in done.err
+    monkeypatch.setattr("permea.cli.tables._IN_MEMORY", 10)
+    assert hospital("train", "patients.csv", *words, "-o", "c.permea").code == 0
+    answers = [hospital("predict", f"{name}.permea", "new.csv", "--probabilities").out
+               for name in "abc"]  # fmt: skip
+    assert answers[0] == answers[1] == answers[2]
+    (hospital.folder / "broken.csv").write_bytes(DEFECTS["a line too long"])
+    broken = hospital("train", "broken.csv", *words, "-o", "d.permea")
+    assert (broken.code, "is private" in broken.err) == (3, True)
+    alone = hospital("train", "sqlite:///clinic.db", "--query", "SELECT 1", "-l", "ill", *PROMISE,
+                     "-o", "d.permea")  # fmt: skip
+    assert (alone.code, "--schema" in alone.err) == (2, True)
+
+
+def test_a_data_dictionary_is_taken_over(hospital):
+    fields = [{"name": "age", "type": "integer",
+               "constraints": {"required": True, "minimum": 0, "maximum": 120}},
+              {"name": "ill", "type": "boolean", "constraints": {"required": True}}]  # fmt: skip
+    (hospital.folder / "fields.json").write_text(json.dumps({"fields": fields, "label": "ill"}))
+    done = hospital("schema", "draft", "fields.json")
+    assert done.code == 0, done.err
+    assert "high = 120" in done.out
+    done = hospital("schema", "check", "fields.json")
+    assert (done.code, "label ill" in done.out) == (0, True)
+
+
 def test_moment_models_are_not_federated_by_distances(model):
     done = model("federate", "model.permea", "--queries", "new.csv", "-o", "together.csv")
     assert done.code == 2

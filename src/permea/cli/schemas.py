@@ -62,9 +62,21 @@ class SchemaOptions:
         ),
     ] = None
 
+    query: Annotated[
+        str | None,
+        Option(
+            "--query",
+            help="SQL, with --schema; DATA is then the address of a database: sqlite:///file.db, "
+            "postgresql://user@host/database, duckdb:///file.duckdb, or duckdb: for queries over "
+            "files.",
+        ),
+    ] = None
+
     def load(self) -> Schema | None:
         """The schema of ``--schema``, with the person of ``--person``."""
         if self.schema is None:
+            if self.query is not None:
+                raise UsageError("--query needs --schema, which says what its columns mean.")
             return None
         if self.classes:
             raise UsageError("With --schema the classes are the values of its label, not --class.")

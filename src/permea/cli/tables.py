@@ -518,16 +518,34 @@ def one_message_about(path: str, expected: str = NUMBERS_EXPECTED) -> Iterator[N
 
 # ---- tables with a schema ------------------------------------------------------------------------
 
+_IN_MEMORY = 1 << 28  # bytes of a file that is read at once
+
+
+def open_table(path: str, query: str | None = None) -> Chunks:
+    """A table to be read by a schema, chunk by chunk; only the names of its columns are read here.
+
+    Cells of a CSV file stay text: what they are is declared by the schema. With ``query``, ``path``
+    is the address of a database.
+    """
+    if path == STREAM:
+        raise InputError("Standard input cannot be read by a schema: give a file.")
+    try:
+        return read_chunks(path, query=query)
+    except ImportError as error:
+        raise UnavailableError(error) from error
+    except ValueError as error:
+        raise InputError(error) from error
+
 
 def read_columns(path: str) -> Any:
     """The columns of a table without any row: its names, and types where the file declares them."""
-    chunks = _chunks(path)
-    if Path(path).is_file() and chunks.what == path and _is_parquet(path):
+    names = open_table(path).names
+    if Path(path).is_file() and _is_parquet(path):
         with _readable_parquet(path):
             from pyarrow import parquet
 
             return parquet.read_schema(path).empty_table()
-    return {name: [] for name in chunks.names}
+    return {name: [] for name in names}
 
 
 def _is_parquet(path: str) -> bool:
@@ -535,34 +553,26 @@ def _is_parquet(path: str) -> bool:
         return file.read(4) == _PARQUET_MAGIC
 
 
-def _chunks(path: str) -> Chunks:
-    """A table that is read chunk by chunk; only its names are read here."""
-    if path == STREAM:
-        raise InputError("Standard input cannot be read by a schema: give a file.")
-    try:
-        return read_chunks(path)
-    except ImportError as error:
-        raise UnavailableError(error) from error
-    except ValueError as error:
-        raise InputError(error) from error
-
-
 def read_declared_table(path: str) -> pd.DataFrame:
-    """A table as it is written: cells of a CSV file stay text, to be read by a schema."""
-    chunks = _chunks(path)
+    """All rows of a table, to be read by a schema."""
+    chunks = open_table(path)
     try:
         return pd.concat(chunks(), ignore_index=True)
     except ValueError as error:
         raise InputError(error) from error
 
 
-def read_private_declared_table(path: str) -> pd.DataFrame:
-    """The same, without a word about its rows.
+def fits_memory(path: str) -> bool:
+    """Whether a table is a file that is small enough to be read at once."""
+    return Path(path).is_file() and Path(path).stat().st_size <= _IN_MEMORY
+
+
+def private_rows(chunks: Chunks) -> pd.DataFrame:
+    """All rows of a table, without a word about them.
 
     A table that has none, or that cannot be read to its end, gives one row in which everything is
     missing: a schema refuses it, after the charge.
     """
-    chunks = _chunks(path)
     try:
         return pd.concat(chunks(), ignore_index=True)
     except ValueError:

@@ -140,7 +140,8 @@ def is_dictionary(path: str | os.PathLike[str]) -> bool:
 
 def _draft(kinds: Mapping[str, str], types: str) -> str:
     columns = {name: _EMPTY[kind] for name, kind in kinds.items()}
-    return _write(_DRAFT_HEADER.format(types=types), {}, columns)
+    typed = any(kind != TO_FILL_IN for kind in kinds.values())
+    return _write(_DRAFT_HEADER.format(types=types if typed else ""), {}, columns)
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -6,16 +6,17 @@ from typing import Annotated, Any
 import pandas as pd
 from typer import Option
 
-from permea import MomentClassifier, MomentRegressor
 from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
 from permea.cli.console import Console, InputError, UsageError
 from permea.cli.schemas import SchemaOptions, number_ranges
 from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.models.moments import MomentClassifier, MomentRegressor
 from permea.privacy import Privacy
 from permea.privacy.release import plan
 from permea.privacy.signing import SigningKey
 from permea.tables import Schema
+from permea.tables.reading import Chunks
 from permea.tables.schema import unreadable
 
 
@@ -86,27 +87,19 @@ def train(
     key = signatures.signing_key(sign)
     account: dict[str, Any] = {"ledger": ledger.open(declared.unit), "dataset": ledger.dataset}
     model: Any
+    shape: tuple[int | None, int]
     if name == options.MOMENTS:
         promise = None if not_private else declared.of_moments()
         if schema is None:
-            schema, frame = _numbers_as_declared(data, str(label), columns, about, declared)
+            schema, rows = _numbers_as_declared(data, str(label), columns, about, declared)
         else:
-            frame = _read_declared(data, schema, private=not not_private)
+            rows = _declared_rows(data, about.query, schema, private=not not_private)
         _check_person(console, schema, declared.unit)
-        kind = MomentRegressor if schema.label is None else MomentClassifier
-        model = kind(
-            schema=schema,
-            privacy=promise,
-            neighbours=neighbours.value,
-            random_state=seed,
-            **account,
-        )
-        console.say(f"training on {len(schema.features)} columns of {data} ...")
-        with tables.one_message_about(data, tables.SCHEMA_EXPECTED):
-            model.fit(frame)
-        shape = (len(frame), len(schema.features))
+        settings = {"privacy": promise, "neighbours": neighbours.value, "random_state": seed}
+        what = data if about.query is None else "the query"
+        model, shape = _learn_from_sums(console, what, schema, rows, {**settings, **account})
     else:
-        privacy, names, rows = read_numbers(
+        privacy, names, (X, y) = read_numbers(
             data, str(label), columns, declared, schema, private=not not_private
         )
         warn_about_noise(console, privacy, len(names))
@@ -120,8 +113,8 @@ def train(
         model = TableClassifier(classifier, columns=names, label=name_of_label, privacy=privacy)
         console.say(f"training on {len(names)} columns of {data} ...")
         with tables.one_message_about(data):
-            model.fit(*rows, **account)
-        shape = rows[0].shape
+            model.fit(X, y, **account)
+        shape = X.shape
     models.save_model(model, output, key)
     report_training(console, model, "model", output, shape, key)
 
@@ -173,19 +166,40 @@ def _check_person(console: Console, schema: Schema, unit: options.Unit) -> None:
         )
 
 
-def _read_declared(data: str, schema: Schema, *, private: bool) -> pd.DataFrame:
-    """A table as its schema declares it; with a promise its values are read after the charge."""
+def _declared_rows(data: str, query: str | None, schema: Schema, *, private: bool) -> Any:
+    """A table to be read by its schema; with a promise its values are read after the charge.
+
+    Gives all rows, or chunks of a table that is large or in a database.
+    """
+    chunks = tables.open_table(data, query)
     try:
-        schema.check_columns(tables.read_columns(data))
-        if private:
-            return tables.read_private_declared_table(data)
-        frame = tables.read_declared_table(data)
-        problems = schema.problems(frame)
+        schema.check_columns(dict.fromkeys(chunks.names, ()))
     except ValueError as error:
-        raise InputError(f"{data}: {error}") from error
+        raise InputError(f"{chunks.what}: {error}") from error
+    if query is not None or not tables.fits_memory(data):
+        return chunks
+    if private:
+        return tables.private_rows(chunks)
+    frame = tables.read_declared_table(data)
+    problems = schema.problems(frame)
     if problems:
         raise InputError(f"{data}: {unreadable(problems)}")
     return frame
+
+
+def _learn_from_sums(
+    console: Console, what: str, schema: Schema, rows: Any, settings: dict[str, Any]
+) -> tuple[Any, tuple[int | None, int]]:
+    """A model from moments, and the numbers of rows (where they were in memory) and columns."""
+    kind = MomentRegressor if schema.label is None else MomentClassifier
+    model: Any = kind(schema=schema, **settings)
+    console.say(f"training on {len(schema.features)} columns of {what} ...")
+    with tables.one_message_about(what, tables.SCHEMA_EXPECTED):
+        if isinstance(rows, Chunks):
+            model.fit_chunks(rows)
+        else:
+            model.fit(rows)
+    return model, (None if isinstance(rows, Chunks) else len(rows), len(schema.features))
 
 
 def _numbers_as_declared(
@@ -255,7 +269,7 @@ def report_training(
     model: Any,
     kind: str,
     output: str,
-    shape: tuple[int, int],
+    shape: tuple[int | None, int],
     key: SigningKey | None,
 ) -> None:
     """Print what was trained and written, with its certificate if there is one."""
