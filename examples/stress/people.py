@@ -7,6 +7,7 @@ import numpy as np
 from permea.datasets import (
     Windows,
     both_classes,
+    hrv_table,
     labelled_part,
     labels_from_score,
     load_recordings,
@@ -100,3 +101,8 @@ def apart(recordings, setting):
     )
     y = labels_from_score(windows.score, threshold=setting.threshold, subject=windows.subject)
     return windows.take(y >= 0), y[y >= 0]
+
+
+def crowd(recordings, setting):
+    """A table of everybody's heart rate variability, rows that share no interval."""
+    return hrv_table(*apart(recordings, setting))

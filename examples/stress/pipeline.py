@@ -4,9 +4,10 @@
     python examples/stress/pipeline.py --set cogload1 --split random    003's protocol
     python examples/stress/pipeline.py --files ada.csv bob.csv --score stress
 
-One person's private model is handed to the others, who have few labels of their own (003 §6.3);
-an interpreter answers "why stressed" in the six terms of NASA-TLX; all people federate; the model
-is attacked. ``docs/howto/stress.md`` explains each step and its traps.
+One model of everybody's rows hides each person. One person's private model is handed to the others,
+who have few labels of their own (003 §6.3); an interpreter answers "why stressed" in the six
+terms of NASA-TLX; all people federate; the model is attacked. ``docs/howto/stress.md`` explains
+each step and its traps.
 """
 
 import argparse
@@ -14,12 +15,12 @@ import warnings
 
 import numpy as np
 import steps
-from people import SETTINGS, Setting, apart, people_of, recordings_of
+from people import SETTINGS, Setting, apart, crowd, people_of, recordings_of
 
 from permea.datasets import read_rr
 from permea.information import LeakageWarning
 
-STEPS = ("transfer", "reasons", "federation", "attack")
+STEPS = ("people", "transfer", "reasons", "federation", "attack")
 
 
 def main():
@@ -32,6 +33,8 @@ def main():
     print(f"{len(recordings)} recordings, {len(people)} people with both classes and enough rows")
     if len(people) < 2:
         raise SystemExit("At least two people are needed: one source, one target.")
+    if "people" in options.steps:
+        show_people(recordings, setting, options)
     if "transfer" in options.steps:
         show_transfer(people, options)
     if "reasons" in options.steps and np.isfinite(people[0].windows.ratings).all():
@@ -53,7 +56,12 @@ def arguments():
     parser.add_argument("--score", help="column of the stress score, 0 to 100, in --files")
     parser.add_argument("--history", type=int, help="d of 003 eq. (119)")
     parser.add_argument("--threshold", type=float, default=50.0, help="of the score in --files")
-    parser.add_argument("--epsilon", type=float, default=1.0, help="per entry")
+    parser.add_argument(
+        "--epsilon",
+        type=float,
+        default=1.0,
+        help="per person in the first step, per entry in the others",
+    )
     parser.add_argument("--split", choices=["time", "random"], default="time")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="all by default")
     parser.add_argument("--figure", help="where to save the box plot (needs permea[plot])")
@@ -73,6 +81,19 @@ def recordings_for(options):
     return recordings_of(options.set), setting
 
 
+def show_people(recordings, setting, options):
+    """Everybody's rows in one model that hides each person."""
+    if not options.files and options.set == "synthetic":
+        recordings = recordings_of("synthetic", n_people=200)  # few people cannot be hidden well
+    table = crowd(recordings, setting)
+    areas, certificate = steps.hide_people(table, options.epsilon)
+    print(f"\n== One model of {len(set(table['person']))} people that hides each of them\n")
+    print(certificate)
+    if len(areas) > 1:
+        mean, low, high = steps.over_people(areas)
+        print(f"\nAUROC on new people {mean:.3f} [{low:.3f}, {high:.3f}], {len(areas)} people")
+
+
 def show_transfer(people, options):
     """One person is the source, all others are targets."""
     her, source = steps.source_of(people, options.epsilon)
@@ -81,7 +102,8 @@ def show_transfer(people, options):
     print(source.certificate_)
     print(
         f"\nOne R-R interval stands in up to {repeats} rows: what is promised for an interval is "
-        f"at most ε = {options.epsilon * repeats:g} per R-R interval."
+        f"at most ε = {options.epsilon * repeats:g} per R-R interval. That {her.name} took part is "
+        "not hidden."
     )
     others = [person for person in people if person is not her]
     results = [steps.transfer(source, person, options.split) for person in others]

@@ -47,6 +47,19 @@ def test_transfer_at_epsilon_one_beats_the_source_for_most(example):
         assert example[1].over_people(found[method])[1] > 0  # the interval excludes zero
 
 
+def test_a_model_that_hides_people_works_on_new_people(example):
+    people, steps = example
+    recordings = make_recordings(200, minutes=12, episode=2, random_state=1)
+    table = people.crowd(recordings, people.SETTINGS["synthetic"])
+    areas, certificate = steps.hide_people(table, 8.0, seed=0)
+    assert certificate.privacy.unit == "person"
+    assert certificate.n_rows == 160  # people, not windows
+    assert steps.over_people(areas)[1] > 0.75
+    drowned, _ = steps.hide_people(table, 0.01, seed=0)
+    assert steps.over_people(drowned)[0] < steps.over_people(areas)[0] - 0.1
+    assert steps.hide_people(table, np.inf)[1] is None
+
+
 def test_nothing_is_gained_where_stress_leaves_no_trace(example):
     calm = make_recordings(6, minutes=14, episode=2, effect=0.0, random_state=1)
     shuffled = [
@@ -114,6 +127,7 @@ def test_the_pipeline_runs_on_files(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-1500:]
     assert "per R-R interval" in done.stdout
+    assert "per person" in done.stdout
     assert "consensus minus source" in done.stdout
     assert "Privacy certificate" in done.stdout
     assert (tmp_path / "box.svg").stat().st_size > 1000

@@ -62,7 +62,7 @@ def test_a_target_takes_the_place_of_a_label():
     assert pairs_of(frame, schema) == (("x0", "x1"),)
 
 
-@pytest.mark.parametrize("shape", [(4, 4, 2), (7, 16, 3)])
+@pytest.mark.parametrize("shape", [(2, 2, 2), (4, 4, 2), (7, 16, 3)])
 @pytest.mark.parametrize("noise", [0.0, 150.0])
 def test_the_criterion_has_the_scale_that_it_says(shape, noise):
     """Without interaction it is about standard normal; noise taken for signal would be far off."""
@@ -73,9 +73,9 @@ def test_the_criterion_has_the_scale_that_it_says(shape, noise):
         odds = np.exp(rng.normal(size=(shape[0], 1, shape[2])) + rng.normal(size=shape[1:]))
         rate = 26_000 * one[:, None, None] * other[:, None] * odds / odds.sum(2, keepdims=True)
         found.append(interaction(rng.poisson(rate) + rng.normal(scale=noise, size=shape), noise))
-    assert -1.0 < np.mean(found) < 0.5
+    assert -1.5 < np.mean(found) < 0.5  # empty cells make it cautious
     assert 0.5 < np.std(found) < 1.6
-    assert max(found) < 4.5
+    assert max(found) < 4.0
 
 
 def test_cells_of_every_kind_of_column():
@@ -100,6 +100,9 @@ def test_one_event_is_charged_and_public_mistakes_before_it():
         pairs_of(frame, Schema({f"x{i}": Number(0, 1) for i in range(6)}), ledger=ledger)
     with pytest.raises(ValueError, match="columns of this table"):
         pairs_of({"x0": frame["x0"]}, ledger=ledger)
+    unlabelled = {name: column for name, column in frame.items() if name != "y"}
+    with pytest.raises(ValueError, match="no column 'y'"):
+        pairs_of(unlabelled, ledger=ledger)
     assert len(ledger) == 0
     _, certificate = pick_pairs(frame, SCHEMA, k=1, privacy=PROMISE, ledger=ledger, dataset="a")
     assert certificate.is_private

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from permea._arrays import Array, Integers
 from permea.privacy.certificate import Certificate
@@ -26,8 +27,8 @@ from permea.tables import Category, Column, Date, Number, Schema, YesNo
 
 NUMBER_CELLS = 4
 MOST_VALUES = 16  # values of a category; later ones share the last cell
-_SIMULATED = 30  # tables without interaction, for the scale of the criterion
-_LEAST = 4.0  # standard deviations below which a pair is not taken: there are many pairs
+_SIMULATED = 100  # tables without interaction, for the scale of the criterion
+_ERROR = 0.01  # chance that any pair is taken where none interacts
 
 
 def pick_pairs(
@@ -51,7 +52,7 @@ def pick_pairs(
     schema : Schema
         The declared columns. Pairs that it names already stay and are not counted again.
     k : int
-        How many pairs at most. A pair that noise could explain is not taken.
+        How many pairs at most. Pairs that chance could explain are not taken.
     privacy : Privacy
         The promise, per record or per person, with δ > 0; the schema stands for the domain.
     neighbours : {"replace", "add/remove"}
@@ -93,7 +94,8 @@ def pick_pairs(
         interaction(table.reshape([shapes[name] for name in (*pair, label)]), released.noise)
         for table, pair in zip(released.tables, pairs, strict=True)
     ]
-    best = [at for at in np.argsort(strengths)[::-1][:k] if strengths[at] > _LEAST]
+    least = stats.norm.isf(_ERROR / len(pairs))
+    best = [at for at in np.argsort(strengths)[::-1][:k] if strengths[at] > least]
     chosen = replace(schema, pairs=(*schema.pairs, *(pairs[at] for at in best)))
     return chosen, released.certificate
 
@@ -137,7 +139,9 @@ def interaction(table: Array, noise: float) -> float:
     """How far a table of noised counts is from one without interaction, in standard deviations.
 
     Tables without interaction are simulated from the fitted one, with the same noise, so that
-    neither sampling nor noise nor many empty cells are taken for an interaction.
+    neither sampling nor noise nor many empty cells are taken for an interaction. Their distances
+    are about gamma distributed, and the cube root of such a variable is about normal (Wilson and
+    Hilferty 1931).
 
     Examples
     --------
@@ -151,7 +155,9 @@ def interaction(table: Array, noise: float) -> float:
     null = rng.poisson(fitted, size) + rng.normal(scale=noise, size=size)
     expected = _distances(null, noise)
     found = _distances(table[None], noise)[0]
-    return float((found - expected.mean()) / max(expected.std(), 1e-9))
+    mean = max(expected.mean(), 0.01)
+    spread = 9.0 * mean**2 / max(expected.var(), 1e-4)
+    return float((np.cbrt(found / mean) - 1.0 + 1.0 / spread) * np.sqrt(spread))
 
 
 def _distances(tables: Array, noise: float) -> Array:
