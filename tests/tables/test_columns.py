@@ -83,3 +83,48 @@ def test_columns_are_checked_by_name():
 
 def test_toml_round_trip():
     assert Schema.from_toml(SCHEMA.to_toml()) == SCHEMA
+
+
+def test_missing_values_of_every_type_of_column_stay_missing():
+    schema = Schema({"x": Category(["u", "v"], missing=True)})
+    dictionary = pa.array(["u", "v", None]).dictionary_encode()
+    chunks = pa.chunked_array([dictionary[:1], dictionary[1:]])
+    text = pd.Series(["u", "v", None])
+    arrow = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
+    for table in (
+        pa.table({"x": dictionary}),
+        pa.table({"x": chunks}),
+        pa.record_batch({"x": dictionary}),
+        pd.DataFrame({"x": text}),
+        pd.DataFrame({"x": text.astype("category")}),
+        pd.DataFrame({"x": text.astype("string")}),
+        pd.DataFrame({"x": text.astype(arrow)}),
+    ):
+        assert schema.encode(table).argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_polars_tables():
+    polars = pytest.importorskip("polars")
+    kind = polars.Enum(["u", "v", "w"])
+    table = polars.DataFrame(
+        {
+            "n": [1, None],
+            "x": [None, 0.5],
+            "c": polars.Series(["u", None], dtype=kind),
+            "d": polars.Series(["2020-02-01", None]).str.to_date(),
+            "b": [True, None],
+        }
+    )
+    columns = {
+        "n": Number(0, 5, missing=True),
+        "x": Number(0, 1, missing=True),
+        "c": Category(["u", "v", "w"], missing=True),
+        "d": Date("2020-01-01", "2020-12-31", missing=True),
+        "b": YesNo(missing=True),
+    }
+    schema = Schema(columns)
+    Z = schema.encode(table)
+    for same in (table.to_dict(as_series=False), table.to_arrow(), table.to_pandas()):
+        assert np.array_equal(schema.encode(same), Z)
+    del columns["c"]
+    assert Schema.from_categories(table, columns).columns["c"] == schema.columns["c"]

@@ -547,7 +547,7 @@ class _Days(_Reader):
             return float(value.toordinal())
         try:
             return float(datetime.strptime(value.strip(), self._form).toordinal())
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, OverflowError, TypeError, ValueError):
             return _UNKNOWN
 
 

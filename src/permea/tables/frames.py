@@ -36,7 +36,9 @@ def column_values(frame: Any, name: str, order: Sequence[str]) -> Values:
         column: Any = frame.iloc[:, column_names(frame, order).index(name)]
     else:
         column = frame[name]
-    if hasattr(column, "to_numpy"):
+    if type(column).__module__.startswith("pyarrow"):
+        values = _from_arrow(column)
+    elif hasattr(column, "to_numpy"):
         values = np.asarray(column.to_numpy())
     elif isinstance(column, np.ndarray):
         values = column
@@ -45,6 +47,13 @@ def column_values(frame: Any, name: str, order: Sequence[str]) -> Values:
     if values.ndim != 1:
         raise ValueError(f"The column {name!r} does not have one value per row.")
     return values
+
+
+def _from_arrow(column: Any) -> Values:
+    kind = column.type
+    if hasattr(kind, "index_type"):  # `to_numpy` gives missing values of a dictionary its last one
+        column = column.cast(kind.value_type)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _as_array(values: list[Any]) -> Values:
