@@ -3,8 +3,8 @@
 The rows are made up (12 numbers, 5 categories, 2 yes/no columns and a label) and written to a
 temporary folder in files of a million. Every size is fitted in a process of its own, in two passes
 over the files. The floor is what any method of moments must do at least: `pandas.read_parquet` of
-every file and one matrix product of as many features. Dask's workers have one thread each. CPU
-seconds, of all cores, stand beside the seconds because they do not depend on other work. What is
+every file and one matrix product of as many features. All processes compute on one thread, and so do
+Dask's workers. CPU seconds stand beside the seconds because they depend less on other work. What is
 done is kept in the folder for temporary files: ``--resume`` takes it from there.
 """
 
@@ -23,6 +23,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 from common import QUICK, Kept, options_of, size, table
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
 
 from permea.models.moments import MomentClassifier
 from permea.privacy import Privacy
@@ -170,4 +171,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with threadpool_limits(1):
+        main()
