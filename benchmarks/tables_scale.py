@@ -3,8 +3,8 @@
 The rows are made up (12 numbers, 5 categories, 2 yes/no columns and a label) and written to a
 temporary folder in files of a million. Every size is fitted in a process of its own, in two passes
 over the files. The floor is what any method of moments must do at least: `pandas.read_parquet` of
-every file and one matrix product of as many features. All processes compute on one thread, and so do
-Dask's workers. CPU seconds stand beside the seconds because they depend less on other work. What is
+every file and one matrix product of as many features. All processes compute on one thread, Dask's
+workers too. CPU seconds stand beside the seconds because they depend less on other work. What is
 done is kept in the folder for temporary files: ``--resume`` takes it from there.
 """
 

@@ -18,7 +18,7 @@ from postgres_server import PASSWORD, psycopg
 
 from permea._parallel import add_up, sum_parts
 from permea.models.moments import MomentClassifier
-from permea.privacy import Privacy
+from permea.privacy import Budget, Ledger, Privacy
 from permea.tables import Category, Number, Schema, YesNo
 from permea.tables.reading import Chunks, people_weights, read_chunks
 
@@ -502,3 +502,22 @@ def test_workers_give_the_moments_of_the_table_in_memory(client, tmp_path, monke
     monkeypatch.setitem(globals(), "TABLE", SICK)
     chunks = read_chunks(**SOURCES[kind](tmp_path), rows=5)
     assert_same_model(seeded(unit).fit_chunks(chunks, engine="dask"), seeded(unit).fit(SICK))
+
+
+def test_columns_are_checked_before_the_charge_and_ignored_ones_are_not_read(tmp_path):
+    ledger = Ledger(Budget(epsilon=10, delta=1e-3, unit="record"))
+    model = seeded("record").set_params(ledger=ledger)
+    for wrong in (SICK.drop(columns="sick"), SICK.drop(columns="dose"), SICK.assign(other=1)):
+        with pytest.raises(ValueError, match="column"):
+            model.fit_chunks(read_chunks(wrong))
+    assert len(ledger.events) == 0
+    read = []
+
+    def watched(names):
+        read.append(names)
+        return [SICK.assign(remarks=SECRET)]
+
+    schema = Schema(SCHEMA.columns, label="sick", person="patient", ignored=["remarks"])
+    model.set_params(schema=schema).fit_chunks(Chunks((*SICK.columns, "remarks"), (watched,)))
+    assert read == [tuple(SICK.columns)] * 2
+    assert len(ledger.events) == 1

@@ -51,6 +51,7 @@ from permea.privacy.release import Release, read_after_charge, table_shape
 from permea.privacy.rowwise import shrink_rows
 from permea.tables import Schema, default_bins
 from permea.tables.frames import column_names, column_values
+from permea.tables.reading import Chunks as TableChunks
 
 Result = TypeVar("Result")
 
@@ -229,17 +230,20 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             Add up the chunks on the workers of the current Dask client. They must come from
             `permea.tables.read_chunks`, whose parts can be sent to workers.
         """
-        if engine is not None and not hasattr(chunks, "split"):
+        if engine is not None and not isinstance(chunks, TableChunks):
             raise TypeError("engine= needs chunks made by permea.tables.read_chunks.")
         X, y, groups = (None, None, None) if self.schema is not None else _first(chunks)
         self._check_units(groups is not None)
+        if self.schema is not None and isinstance(chunks, TableChunks):
+            self._check_columns(dict.fromkeys(chunks.names), None, None)
+            chunks = chunks.select([name for name in chunks.names if name in self.schema.names])
         charged = self._charge_moments(X, y, fingerprint=False)
         if charged is None:
             self._declare(_n_numbers(y))
             self.n_features_in_ = self._n_columns(X)
         counted = self._guarded(lambda: self._count_rows(chunks))
-        if engine is not None and charged is not None:
-            worker, pieces = self._worker(), chunks.split(_PIECES)  # type: ignore[attr-defined]
+        if isinstance(chunks, TableChunks) and engine is not None and charged is not None:
+            worker, pieces = self._worker(), chunks.split(_PIECES)
             return self._release_sums(
                 lambda function: sum_parts(
                     partial(worker._sum_chunks, function=function, counted=counted),
