@@ -109,6 +109,9 @@ def test_class_weights_are_part_of_the_agreement():
     agreed = Agreement.of(wanted, 3, parties=NAMES)
     assert agreed.plan == wanted.prepare(3)
     assert agreed.plan.weighted
+    balanced = wanted.set_params(class_weight="balanced")
+    assert Agreement.of(balanced, 3, parties=NAMES).plan == balanced.prepare(3)
+    wanted.set_params(class_weight={0: 0.5, 1: 1.0})
     assert Agreement.from_json(agreed.to_json()).plan == agreed.plan
     model = federation(wanted, split(X, y, people)).fit()
     assert model.score(X, y) > 0.8

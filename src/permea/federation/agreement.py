@@ -423,7 +423,7 @@ class Agreement:
             radius=self.radius,
             feature_norm=self.feature_norm,
             split=Split(*self.split),
-            weighted=json.loads(self.settings).get("class_weight") is not None,
+            weighted=isinstance(json.loads(self.settings).get("class_weight"), dict),
         )
 
     # ---- as a document ---------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from permea.privacy.moments import (
     sum_features,
     sum_moments,
 )
+from permea.privacy.people import count_people
 from permea.privacy.release import Release, read_after_charge, table_shape
 from permea.privacy.rowwise import shrink_rows
 from permea.tables import Schema, default_bins
@@ -363,7 +364,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             ids = column_values(X, str(self.schema.person), self.schema.features)
         if ids is None:
             return len(column_values(X, self.schema.features[0], self.schema.features))
-        return len(set(map(str, np.asarray(ids).ravel().tolist())))
+        return count_people(ids)
 
     def _check_columns(self, X: Any, y: Any, groups: Any) -> None:
         """Refuse a frame without the columns of the schema; their names are public."""
