@@ -155,6 +155,14 @@ def are_classes(moments: Moments) -> bool:
     return cross.shape[1] > 1 and bool(np.all(np.abs(cross.sum(axis=1) - total) <= size))
 
 
+def output_covariance(moments: Moments) -> Array:
+    """Covariance (C, C) of the outputs; numbers are taken as uncorrelated."""
+    mean = moments.outputs / max(moments.size, 1.0)
+    if are_classes(moments):
+        return np.asarray(np.diag(np.maximum(mean, 0.0)) - np.outer(mean, mean))
+    return np.diag(moments.centred().squares / max(moments.size, 1.0))
+
+
 def _centred_noise(moments: Moments) -> Array:
     """Covariance (C, C) of the noise on one row of the centred cross moments."""
     mean, C = moments.outputs / max(moments.size, 1.0), moments.cross.shape[1]
@@ -256,14 +264,9 @@ def signal_to_noise(moments: Moments, model: LinearModel) -> float:
     True
     """
     spectrum = _Spectrum.of(moments)
-    c, size = spectrum.rotated, max(moments.size, 1.0)
-    b = spectrum.vectors.T @ model.weights
+    c, b = spectrum.rotated, spectrum.vectors.T @ model.weights
     g = np.divide(b, c, out=np.zeros_like(b), where=c != 0)
-    mean = moments.outputs / size
-    spread = np.diag(spectrum.moments.squares / size)
-    if are_classes(moments):
-        spread = np.diag(np.maximum(mean, 0.0)) - np.outer(mean, mean)
-    blocks = _centred_noise(moments) + spectrum.values[:, None, None] * spread
+    blocks = _centred_noise(moments) + spectrum.values[:, None, None] * output_covariance(moments)
     expected = float(np.einsum("ia,iaa->", g, blocks))
     variance = 2.0 * float(np.einsum("ia,ib,iab->", g, g, np.square(blocks)))
     explained = float(np.sum(b * c))
