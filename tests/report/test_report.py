@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from permea.privacy import Certificate, Privacy, release
-from permea.report import Accuracy, Chart, Report, Samples, Series, render, write_html
+from permea.report import Accuracy, Chart, Report, Samples, Series, content, render, write_html
 from permea.report.page import best_guess, odds, png_address
 from permea.report.svg import ticks
 
@@ -399,3 +399,31 @@ def test_a_broken_script_would_be_noticed(browse):
         return
     assert found["errors"] or found["console"]
     assert found.get("ready") != "true"
+
+
+class Effect:
+    """What a model that adds up columns says about one of them."""
+
+    def __init__(self, column, features, outputs=1):
+        self.column, self.features = column, tuple(column + name for name in features)
+        self.values = np.linspace(-1, 1, len(features))[:, None] * np.ones(outputs)
+        self.std = 0.25 * np.ones_like(self.values)
+        self.importance, self.noise = 3.0 * np.ones(outputs), 0.5 * np.ones(outputs)
+
+
+def test_effects_of_columns_are_curves_and_values():
+    found = [Effect("age", ["@20", "@50", "@80", " missing"]), Effect("sex", ["=f", "=m"]),
+             Effect("many", ["=a", "=b"], outputs=3)]  # fmt: skip
+    rows, charts = content.effects_of(found, "contribution to ill")
+    (chart,) = charts
+    assert chart.x == [20.0, 50.0, 80.0]
+    middle, upper, lower = (series.y for series in chart.series)
+    assert np.allclose(np.subtract(upper, middle), 0.5)
+    assert np.allclose(np.subtract(middle, lower), 0.5)
+    assert [one.column for one in rows] == ["age", "sex", "many"]
+    assert rows[0].values == [("missing", 1.0, 0.25)]
+    assert rows[1].values == [("f", -1.0, 0.25), ("m", 1.0, 0.25)]
+    assert rows[2].importance == pytest.approx(3 * 3**0.5)
+    page = render(Report(title="effects", effects=rows, charts=charts))
+    assert "What each column contributes" in page
+    assert "f -1.00 ± 0.50" in page

@@ -96,6 +96,21 @@ class Accuracy:
         return f"{text}, {self.n_rows} rows with a label"
 
 
+@dataclass(frozen=True)
+class ColumnEffect:
+    """What one column contributes to a prediction, from what was released alone.
+
+    ``importance`` is the spread of the contribution over people, ``noise`` the spread that noise
+    alone would give it. ``values`` has the contribution of each category and its standard
+    deviation; numbers have a chart instead.
+    """
+
+    column: str
+    importance: float
+    noise: float
+    values: Sequence[tuple[str, float, float]] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything one report shows; parts that were not computed are left out.
@@ -118,6 +133,8 @@ class Report:
         In the order they are shown.
     samples : Samples or None
         Rows before and after noise and fabrication. Shows real rows: for public data only.
+    effects : sequence of ColumnEffect
+        What each column contributes, for models that add up columns.
     measures : dict
         Leakage, interpretability, transferability, where computed: name → (value, what it means).
     reproduce : sequence of str
@@ -134,6 +151,7 @@ class Report:
     baseline: str = ""
     charts: Sequence[Chart] = ()
     samples: Samples | None = None
+    effects: Sequence[ColumnEffect] = ()
     measures: dict[str, tuple[str, str]] = field(default_factory=dict)
     reproduce: Sequence[str] = ()
     computed_from_private_rows: Sequence[str] = ()
@@ -182,7 +200,7 @@ class Report:
 
     def charts_of(self, section: str) -> list[Chart]:
         """Charts of one section, found by how their keys start; "" for those of no section."""
-        named = ("roc", "utility", "distances")
+        named = ("roc", "utility", "distances", "effects")
         if section:
             return [chart for chart in self.charts if chart.key.startswith(section)]
         return [chart for chart in self.charts if not chart.key.startswith(named)]
@@ -428,3 +446,63 @@ def _fabricated(noised: Array, y: NDArray[Any], row: int) -> Array:
     mates = np.flatnonzero(y == y[row])
     made = fabricate(noised[mates], n_components=min(20, noised.shape[1]), branch_size=2000)
     return np.asarray(made.data[int(np.flatnonzero(mates == row)[0])])
+
+
+_MOST_CURVES = 12
+
+
+def effects_of(found: Sequence[Any], unit: str) -> tuple[list[ColumnEffect], list[Chart]]:
+    """What columns contribute, as rows of a table and as curves of numbers.
+
+    Parameters
+    ----------
+    found : sequence of permea.models.explanation.Effect
+        The most important first.
+    unit : str
+        What a contribution is measured in, such as "contribution to ill".
+    """
+    rows, charts = [], []
+    for one in found:
+        if one.values.shape[1] > 1:  # several classes: how much, and not where to
+            rows.append(ColumnEffect(one.column, _norm(one.importance), _norm(one.noise)))
+            continue
+        names = [name.removeprefix(one.column) for name in one.features]
+        both = zip(one.values[:, 0].tolist(), one.std[:, 0].tolist(), strict=True)
+        points = [(name, *pair) for name, pair in zip(names, both, strict=True)]
+        curve = [(_place(name), *pair) for name, *pair in points if _place(name) is not None]
+        rest = [(name.lstrip(" ="), *pair) for name, *pair in points if _place(name) is None]
+        rows.append(ColumnEffect(one.column, float(one.importance[0]), float(one.noise[0]), rest))
+        if len(curve) > 1 and len(charts) < _MOST_CURVES:
+            charts.append(_effect_chart(one.column, curve, unit))
+    return rows, charts
+
+
+def _norm(values: Array) -> float:
+    return float(np.linalg.norm(values))
+
+
+def _place(name: str) -> float | None:
+    """Where on the axis of a number a feature such as "@42" lies."""
+    try:
+        return float(name.removeprefix("@")) if name.startswith("@") else None
+    except ValueError:
+        return None
+
+
+def _effect_chart(column: str, curve: Sequence[Any], unit: str) -> Chart:
+    x, value, deviation = (np.array(part, dtype=np.float64) for part in zip(*curve, strict=True))
+    return Chart(
+        key=f"effects-{column}",
+        title=column,
+        caption="Contribution to the prediction; zero is that of the mean. The dashed lines are "
+        "two standard deviations away: sampling, privacy noise and shrinkage.",
+        x_label=column,
+        y_label=unit,
+        x=x.tolist(),
+        series=[
+            Series("contribution", value.tolist()),
+            Series("upper end", (value + 2 * deviation).tolist(), dashed=True),
+            Series("lower end", (value - 2 * deviation).tolist(), dashed=True),
+        ],
+        reference=("none", 0.0),
+    )

@@ -65,6 +65,7 @@ def render(report: Report) -> str:
         "attacks": ("What attacks achieve", report.attacks),
         "utility": ("Privacy against usefulness", report.charts_of("utility")),
         "accuracy": ("Accuracy", report.accuracy and report.accuracy.per_class),
+        "effects": ("What each column contributes", report.effects),
         "samples": ("Rows before and after", report.samples),
         "distances": ("Training rows and others", report.charts_of("distances")),
         "measures": (

@@ -60,6 +60,7 @@ def report(
     values: dict[str, Any] = {
         "measures": {name: (str(value), str(text)) for name, (value, text) in pairs.items()}
     }
+    values["effects"], curves = _effects(classifier)
     if paths:
         attacked = tables.read(classifier, model)
         console.say("computing accuracy, attacks and histograms ...")
@@ -75,7 +76,7 @@ def report(
         facts=_facts(classifier),
         certificates={} if certificate is None else {Path(model).name: certificate},
         reproduce=[shlex.join(words), f"# permea {__version__}"],
-        **values,
+        **{**values, "charts": [*values.get("charts", ()), *curves]},
     )
     write_result(output, render(made).encode())
     best = made.strongest_attack
@@ -101,6 +102,15 @@ def _facts(classifier: Any) -> dict[str, str]:
     if hasattr(classifier, "classes_"):
         facts["classes"] = str(len(classifier.classes_))
     return {**facts, "permea": __version__, "date": date.today().isoformat()}
+
+
+def _effects(model: Any) -> tuple[list[content.ColumnEffect], list[content.Chart]]:
+    """What each column contributes, for a model that adds up the columns of a schema."""
+    if schema_of(model) is None or not hasattr(model, "explain"):
+        return [], []
+    classes = getattr(model, "classes_", ())
+    unit = f"contribution to {classes[1]}" if len(classes) == 2 else "contribution"
+    return content.effects_of(model.explain(), unit)
 
 
 def _from_rows(
