@@ -461,7 +461,8 @@ def effects_of(found: Sequence[Any], unit: str) -> tuple[list[ColumnEffect], lis
     unit : str
         What a contribution is measured in, such as "contribution to ill".
     """
-    rows, charts = [], []
+    rows: list[ColumnEffect] = []
+    charts: list[Chart] = []
     for one in found:
         if one.values.shape[1] > 1:  # several classes: how much, and not where to
             rows.append(ColumnEffect(one.column, _norm(one.importance), _norm(one.noise)))

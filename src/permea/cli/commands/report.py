@@ -108,7 +108,7 @@ def _effects(model: Any) -> tuple[list[content.ColumnEffect], list[content.Chart
     """What each column contributes, for a model that adds up the columns of a schema."""
     if schema_of(model) is None or not hasattr(model, "explain"):
         return [], []
-    classes = getattr(model, "classes_", ())
+    classes: Any = getattr(model, "classes_", ())
     unit = f"contribution to {classes[1]}" if len(classes) == 2 else "contribution"
     return content.effects_of(model.explain(), unit)
 
