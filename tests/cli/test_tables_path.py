@@ -209,6 +209,9 @@ def test_a_report_shows_promise_accuracy_and_effects(model):
     assert "the most frequent class alone" in page
     assert "AUROC" in page
     assert "free text" not in page
+    assert "What each column contributes" in page
+    assert 'data-chart="effects-age"' in page
+    assert re.search(r"yes [+]\d", page)  # smokers are ill more often
     bare = model("report", "model.permea", "-o", "public.html")
     assert bare.code == 0, bare.err
     assert "For the owner of the data" not in (model.folder / "public.html").read_text()

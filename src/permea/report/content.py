@@ -471,7 +471,7 @@ def effects_of(found: Sequence[Any], unit: str) -> tuple[list[ColumnEffect], lis
         both = zip(one.values[:, 0].tolist(), one.std[:, 0].tolist(), strict=True)
         points = [(name, *pair) for name, pair in zip(names, both, strict=True)]
         curve = [(_place(name), *pair) for name, *pair in points if _place(name) is not None]
-        rest = [(name.lstrip(" ="), *pair) for name, *pair in points if _place(name) is None]
+        rest = [(name.lstrip(" =@"), *pair) for name, *pair in points if _place(name) is None]
         rows.append(ColumnEffect(one.column, float(one.importance[0]), float(one.noise[0]), rest))
         if len(curve) > 1 and len(charts) < _MOST_CURVES:
             charts.append(_effect_chart(one.column, curve, unit))
