@@ -45,7 +45,8 @@ def private_edges(
     """Bin edges at noised quantiles, for numbers whose declared range is loose.
 
     This is a release of its own: what it costs is charged, and adds up with that of the model that
-    is learned with the new schema. A tenth of the budget is plenty for thousands of people. Where
+    is learned with the new schema. A tenth of the budget is enough for thousands of people: with
+    ranges ten times too wide it gained up to 0.019 of AUROC (``benchmarks/tables_pairs.py``). Where
     ranges are known well, edges by ``Number(low, high, scale=…)`` cost nothing and serve as well.
 
     Parameters
