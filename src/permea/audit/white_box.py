@@ -197,7 +197,7 @@ def worst_canary(plan: MomentPlan) -> MomentCanary:
     >>> bool(abs(worst_canary(plan).mu / plan.loss.value - 1) < 1e-4)
     True
     """
-    mean, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales)
+    mean, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales[:5])
     classes = plan.outputs == "classes"
     if plan.neighbours == "add/remove":
         # The mean is a ratio of two noised numbers, so the share of the row count is not seen.
@@ -214,7 +214,7 @@ def worst_canary(plan: MomentPlan) -> MomentCanary:
 
 def _worst_angle(plan: MomentPlan, other: float) -> tuple[float, float]:
     """Largest squared distance of the moments, and its cosine: output 1 replaced by ``other``."""
-    _, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales)
+    _, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales[:5])
     cosines = np.linspace(-1.0, 0.0, 1001)
     if plan.outputs == "classes":
         own, inner = 2.0, float(other == 1.0)
