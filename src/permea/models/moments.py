@@ -30,6 +30,7 @@ from permea.models.features import (
     map_rows,
 )
 from permea.models.linear import RIDGE_STRENGTH, LinearModel, bayesian, ridge
+from permea.models.logistic import N_STEPS, Logits, Newton
 from permea.privacy import Ledger, Privacy
 from permea.privacy.estimator import FLOATS, PrivateEstimator
 from permea.privacy.moments import (
@@ -45,6 +46,7 @@ from permea.privacy.moments import (
     plan_moments,
     row_weights,
     sum_features,
+    sum_gradients,
     sum_moments,
 )
 from permea.privacy.people import count_people
@@ -58,6 +60,7 @@ Result = TypeVar("Result")
 
 _KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
 _CHUNK = 4096  # rows mapped at once
+_LOGISTIC_PAYS = 10_000  # rows or people times ε, see docs/methods/moments.md
 _PIECES = 64  # of the chunks, for workers
 _TYPICAL_SIZE = 10_000  # sets the number of bins where the number of rows is not public
 
@@ -149,6 +152,8 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: features, the release, and the learning after it."""
 
     _outputs: Outputs
+    moments_: Moments
+    model_: LinearModel
 
     def __init__(
         self,
@@ -295,7 +300,30 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         plan, worker = charged.plan, self._worker()
         mean = charged.release_mean(read_after_charge(lambda: total(partial(_sum_features, plan))))
         second = partial(worker._sum_part, mean=mean, plan=plan)
-        return self.learn(charged.release(read_after_charge(lambda: total(second))))
+        self.learn(charged.release(read_after_charge(lambda: total(second))))
+        if plan.n_gradients:
+            self._descend(
+                lambda logits: charged.release_gradient(
+                    read_after_charge(
+                        lambda: total(
+                            partial(worker._sum_gradient, logits=logits, mean=mean, plan=plan)
+                        )
+                    )
+                )
+            )
+        return self
+
+    def _descend(self, gradient: Callable[[Logits], tuple[Array, float]]) -> None:
+        """Newton's method for the logistic loss, from least squares on."""
+        newton = Newton(self.moments_, self.model_)
+        for _ in range(N_STEPS):
+            newton.step(*gradient(newton.logits))
+        self.model_ = newton.logits.model(self.model_)
+
+    def _sum_gradient(self, mapped: Part, logits: Logits, mean: Array, plan: MomentPlan) -> Any:
+        z = self._centre(mapped.rows, mean)
+        residuals = logits.residuals(z, self._targets(mapped.outputs))
+        return sum_gradients(z, residuals, plan, mapped.weights)
 
     def _worker(self) -> Self:
         """A copy that may be sent to another process: without the ledger."""
@@ -329,7 +357,24 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             return Moments.of(z, outputs, part.weights)
 
         exact = reduce(add, map(moments, mapped))
-        return self.learn(Release(moments=exact, mean=mean))
+        self.learn(Release(moments=exact, mean=mean))
+
+        def gradient(logits: Logits) -> tuple[Array, float]:
+            return reduce(add, (self._exact_gradient(part, logits, mean) for part in mapped)), 0.0
+
+        if self._n_gradients(None):
+            self._descend(gradient)
+        return self
+
+    def _exact_gradient(self, mapped: Part, logits: Logits, mean: Array) -> Array:
+        z = self._centre(mapped.rows.astype(np.float64), mean)
+        u = logits.residuals(z, self._targets(mapped.outputs))
+        weighted = u if mapped.weights is None else u * mapped.weights[:, None]
+        return np.vstack([z.T @ weighted, weighted.sum(axis=0)])
+
+    def _n_gradients(self, size: int | None) -> int:
+        """How many gradients follow the moments."""
+        return 0
 
     # ---- reading: after the charge where there is a promise -------------------------------------
 
@@ -495,6 +540,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             self.privacy, self._n_features(), self._n_outputs(), outputs=self._outputs,
             neighbours=self.neighbours, radius=self.radius, feature_norm=self._norm(),
             split=self.split, weighted=weighted or self._weighted,
+            n_gradients=self._n_gradients(size),
         )  # fmt: skip
 
     def _make_map(self, domain: Any, n_columns: int, size: int | None) -> Any:
@@ -668,6 +714,10 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         from the mean, and need less noise.
     feature_norm : float, default=1.0
         Public norm to which rows of a foreign transformer are shrunk.
+    loss : {"auto", "squared", "logistic"}, default="auto"
+        "logistic" improves least squares by six noised gradients of the logistic loss, for half
+        of the budget. "auto" does so for tables (``schema``) whose number n of rows or people is
+        public, when n ε is at least 10000: with less, the noise costs more than the loss gains.
     split : (mean, second, cross, counts), default=(0.03, 0.47, 0.48, 0.02)
         Shares of the budget.
     strength : float, default=0.2
@@ -720,11 +770,22 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         *,
         classes: ArrayLike | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
+        loss: str = "auto",
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
         self.classes = classes
         self.class_weight = class_weight
+        self.loss = loss
+
+    def _n_gradients(self, size: int | None) -> int:
+        if self.loss not in ("auto", "squared", "logistic"):
+            raise ValueError("loss must be 'auto', 'squared' or 'logistic'.")
+        if self.loss != "auto":
+            return N_STEPS if self.loss == "logistic" else 0
+        if self.schema is None or self.privacy is None or size is None:
+            return 0
+        return N_STEPS if size * self.privacy.epsilon >= _LOGISTIC_PAYS else 0
 
     @property
     def _weighted(self) -> bool:

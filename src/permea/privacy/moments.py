@@ -62,8 +62,10 @@ ROW_STEPS = 2**16  # steps per radius of a row z, and per unit of an output
 MEAN_STEPS = 2**32  # steps per norm of a row of features
 SQUARE_STEPS = ROW_STEPS**2  # steps of products: of z zᵀ, z yᵀ, and of the counts
 _NOISE_STEPS = 2**36  # the grid is refined until the noise has at least so many steps
+_GRADIENT_NORM = math.hypot(1.0, 0.25)  # of a row with its constant, in units of the radius
 _LARGEST_SUM = 2**62  # whole numbers of 64 bits, with room for the noise
 _EXACT_ROWS = 2**13  # rows per block: products below 2**32 add up exactly in doubles
+GRADIENT_CONSTANT = 0.25  # beside a row in a gradient, in units of the radius
 UNIT_STEPS = 2**32  # steps per unit, of the weight of all rows
 _SHRINK = 1.0 - 1e-9  # far more than a computed norm can be wrong
 
@@ -85,9 +87,12 @@ class Scales(NamedTuple):
     second: float
     cross: float
     counts: float
+    gradient: float = math.inf
 
 
-def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> float:
+def squared_mu(
+    scales: Scales, neighbours: Neighbours, outputs: Outputs, n_gradients: int = 0
+) -> float:
     """(sensitivity / σ)² of all parts together, exact for classes: ``docs/proofs/moments.md``.
 
     Replacing a row by one of another class moves all parts by √2; by one of its own class with z
@@ -100,13 +105,14 @@ def squared_mu(scales: Scales, neighbours: Neighbours, outputs: Outputs) -> floa
     >>> squared_mu(equal, "add/remove", "classes"), squared_mu(equal, "replace", "classes")
     (5.0, 11.0)
     """
-    mean, size, second, cross, counts = (1.0 / s**2 for s in scales)
+    mean, size, second, cross, counts, gradient = (1.0 / s**2 for s in scales)
+    gradients = n_gradients * gradient
     if neighbours == "add/remove":
         most = 1.0 if outputs == "classes" else 3.0  # (1, y, y²) with |y| at most 1
-        return mean + size + second + cross + most * counts
+        return mean + size + second + cross + most * counts + gradients
     turned = min(1.0, cross / (2.0 * second))  # cosine of the worst angle, negated
     own_class = 2.0 * turned * cross - 2.0 * turned**2 * second
-    rest = 4.0 * mean + size + 2.0 * second + 2.0 * cross
+    rest = 4.0 * mean + size + 2.0 * second + 2.0 * cross + 4.0 * gradients
     if outputs == "classes":
         return rest + max(own_class, 2.0 * counts)
     return rest + own_class + 4.0 * counts
@@ -119,7 +125,9 @@ class MomentPlan:
     ``n_outputs`` counts classes, or the constant 1 and the numbers after it. ``scales`` are the
     noises per unit sensitivity; ``loss`` is what the release costs under ``neighbours``,
     ``replace_loss`` what it costs when a unit is replaced (the unit of a ledger). With ``weighted``
-    rows have weights of their own, such as class weights; their total is private.
+    rows have weights of their own, such as class weights; their total is private. After the moments
+    ``n_gradients`` sums of z uᵀ follow, one after the other, with u of norm at most 1 that depends
+    on the row and on what was released before.
     """
 
     privacy: Privacy
@@ -134,6 +142,7 @@ class MomentPlan:
     loss: Loss
     replace_loss: Loss
     weighted: bool = False
+    n_gradients: int = 0
 
     @property
     def size_is_public(self) -> bool:
@@ -142,10 +151,11 @@ class MomentPlan:
 
     def mu(self, neighbours: Neighbours) -> float:
         """Sensitivity / σ of all parts together, with what truncated weights can add to it."""
+        shape = neighbours, self.outputs, self.n_gradients
         if neighbours == "add/remove":
-            return math.sqrt(squared_mu(self.scales, neighbours, self.outputs))
+            return math.sqrt(squared_mu(self.scales, *shape))
         size = self.scales.size if self.weighted else math.inf  # a replaced unit counts as one
-        exact = math.sqrt(squared_mu(self.scales._replace(size=size), neighbours, self.outputs))
+        exact = math.sqrt(squared_mu(self.scales._replace(size=size), *shape))
         rows = LARGEST_GROUP if self.privacy.unit == "person" else int(self.weighted)
         entries = 1 if self.outputs == "classes" else self.n_counts
         return exact + 2.0 * rows * math.sqrt(entries) / (SQUARE_STEPS * self.scales.counts)
@@ -154,6 +164,11 @@ class MomentPlan:
     def n_counts(self) -> int:
         """Number of counts: those of the classes, or (1, y, y²)."""
         return self.n_outputs if self.outputs == "classes" else 2 * self.n_outputs - 1
+
+    @property
+    def gradient_shape(self) -> tuple[int, int]:
+        """Features and columns of a gradient; two classes need one column."""
+        return self.n_features + 1, 1 if self.n_outputs == 2 else self.n_outputs
 
     @staticmethod
     def refinement(scale: float, steps: float) -> int:
@@ -191,7 +206,9 @@ class MomentPlan:
         return (Loss("gaussian", mu, 1, tau, eta),)
 
 
-_STEPS = Scales(MEAN_STEPS, UNIT_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS)
+_STEPS = Scales(
+    MEAN_STEPS, UNIT_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS
+)  # fmt: skip
 
 
 def plan_moments(
@@ -205,11 +222,14 @@ def plan_moments(
     feature_norm: float = 1.0,
     split: Split | tuple[float, float, float, float] = Split(),  # noqa: B008
     weighted: bool = False,
+    n_gradients: int = 0,
+    gradient_share: float = 0.5,
 ) -> MomentPlan:
     """Calibrate the noise of a release of moments.
 
     With ``weighted`` rows may have weights of their own in [0, 1], beside those of
     :func:`row_weights`; the weight of all rows is noised then, with a tenth of the mean's share.
+    ``gradient_share`` of the budget is for the ``n_gradients`` that follow the moments.
 
     Examples
     --------
@@ -222,15 +242,19 @@ def plan_moments(
     True
     """
     shares = _check(privacy, neighbours, outputs, radius, feature_norm, split)
+    if n_gradients < 0 or not 0 < gradient_share < 1 or (n_gradients and outputs != "classes"):
+        raise ValueError("Gradients need classes, a number of at least 0 and a share in (0, 1).")
+    left = 1.0 - gradient_share if n_gradients else 1.0
     size_share = 0.1 * shares.mean if neighbours == "add/remove" or weighted else 0.0
-    mean_share = shares.mean - size_share
-    size = math.inf if size_share == 0 else size_share**-0.5
-    rest = (share**-0.5 for share in shares[1:])
-    base = Scales(mean_share**-0.5, size, *rest)
+    parts = [shares.mean - size_share, size_share, *shares[1:]]
+    scales = [(left * share) ** -0.5 if share else math.inf for share in parts]
+    if n_gradients:
+        scales.append(math.sqrt(n_gradients / gradient_share))
+    base = Scales(*scales)
     promise = replace(privacy, mechanism="gaussian", resolution=SQUARE_STEPS)
     draft = MomentPlan(
         promise, neighbours, outputs, n_features, n_outputs, float(radius), float(feature_norm),
-        shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0), bool(weighted),
+        shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0), bool(weighted), n_gradients,
     )  # fmt: skip
     goal = gaussian_mu(privacy.epsilon, privacy.delta)
     eta, tau = _slack(_scaled(draft, goal), goal)
@@ -258,10 +282,11 @@ def _scaled(draft: MomentPlan, mu: float) -> MomentPlan:
 def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
     """What the grid costs, added up over the parts; every entry may change."""
     D, C = plan.n_features, plan.n_outputs
-    entries = Scales(D, 1, D * (D + 1) // 2, D * C, plan.n_counts)
+    gradients = plan.n_gradients * math.prod(plan.gradient_shape)
+    entries = Scales(D, 1, D * (D + 1) // 2, D * C, plan.n_counts, gradients)
     eta = tau = 0.0
     for scale, steps, count in zip(plan.scales, _STEPS, entries, strict=True):
-        if math.isinf(scale):
+        if math.isinf(scale) or count == 0:
             continue
         sigma = scale * steps * plan.refinement(scale, steps) / math.sqrt(2.0)
         part = grid_slack(sigma, mu, int(count))
@@ -408,6 +433,26 @@ def sum_moments(Z: Array, Y: Array, plan: MomentPlan, weights: Array | None = No
         cross += (z.T @ y).astype(np.int64)
         counts += counted.sum(axis=0).astype(np.int64)
     return MomentSums(second, cross, counts, _total_weight(w))
+
+
+def sum_gradients(
+    Z: Array, residuals: Array, plan: MomentPlan, weights: Array | None = None
+) -> Integers:
+    """Sum of (z, κ) uᵀ over rows, for residuals u of norm at most 1, in whole steps.
+
+    The constant κ beside z, a `GRADIENT_CONSTANT` of the radius, is for the intercepts. ``weights``
+    as in :func:`sum_features`.
+    """
+    w = _checked_weights(weights, len(Z), plan)
+    total = np.zeros(plan.gradient_shape, np.int64)
+    constant = math.trunc(GRADIENT_CONSTANT * ROW_STEPS)
+    for part in _blocks(len(Z)):
+        roots = np.sqrt(w[part])
+        z = to_steps(Z[part], plan.radius, ROW_STEPS, None if weights is None else roots)
+        z = np.hstack([z, np.trunc(constant * roots)[:, None]])
+        u = to_steps(residuals[part], 1.0, ROW_STEPS, roots)
+        total += (z.T @ u).astype(np.int64)
+    return total
 
 
 def _blocks(n_rows: int) -> list[slice]:
@@ -578,6 +623,7 @@ class ChargedMoments:
         self._payment = pay(ledger, plan.event, dataset, description, rows)
         self._source = bit_source(random_state)
         self._mean: NDArray[np.float64] | None = None
+        self._gradients: int | None = None
 
     def release_mean(self, sums: FeatureSums) -> NDArray[np.float64]:
         """The noised mean of the features, once."""
@@ -596,7 +642,27 @@ class ChargedMoments:
         noised = add_noise(sums, moment_noise(self.plan, self._source), self.plan)
         moments = moments_from_steps(noised, self.plan)
         certificate = self._payment.certify(certify(self.plan, moments, self._source.seeded))
+        self._gradients = 0
         return Release(certificate=certificate, moments=moments, mean=self._mean)
+
+    def release_gradient(self, sums: Integers) -> tuple[NDArray[np.float64], float]:
+        """One of the planned gradients with noise, and the standard deviation of the noise.
+
+        The last row, of the constant, is in its units: it is the sum of the residuals.
+        """
+        plan = self.plan
+        if self._gradients is None or self._gradients >= plan.n_gradients:
+            raise RuntimeError("Gradients follow the moments, as many as were planned.")
+        self._payment.use(f"gradient {self._gradients}")
+        self._gradients += 1
+        scale = plan.scales.gradient * _GRADIENT_NORM
+        fine = plan.refinement(plan.scales.gradient, SQUARE_STEPS)
+        noise = _draw(
+            scale, SQUARE_STEPS, sums.size, plan, self._source, 1, base=plan.scales.gradient
+        )
+        noised = (sums * fine + noise.reshape(sums.shape)) / (SQUARE_STEPS * fine)
+        noised[-1] /= GRADIENT_CONSTANT * plan.radius
+        return np.asarray(noised * plan.radius), scale * plan.radius
 
 
 def _check_units(n_units: int, plan: MomentPlan) -> None:
@@ -735,7 +801,12 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
         if plan.outputs == "classes"
         else "the range of the outputs, which is declared"
     )
-    scales = ", ".join(f"{s:.4g}" for s in plan.scales[2:])
+    scales = ", ".join(f"{s:.4g}" for s in plan.scales[2:5])
+    gradients = (
+        f", then {plan.n_gradients} gradients of the logistic loss, σ = {plan.scales.gradient:.4g}"
+        if plan.n_gradients
+        else ""
+    )
     replace_epsilon = tight_epsilon([plan.replace_loss], privacy.delta)
     certificate = Certificate(
         privacy=privacy,
@@ -753,7 +824,7 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
         classes="declared" if plan.outputs == "classes" else "",
         neighbours=RELATIONS[unit][plan.neighbours],
         released=f"moments of {plan.n_features} features, clipped to the radius {plan.radius:g} "
-        "about their noised mean; no rows",
+        f"about their noised mean{gradients}; no rows",
     )
     if plan.neighbours == "add/remove":
         return certificate.add_step(
