@@ -201,7 +201,7 @@ def canary_scores(relation, planted, runs, noise_share=1.0):
         parts = np.array([out.second[0, 0] / unit**2, out.cross[0, 1] / unit, out.outputs[1]])
         if relation == "replace":
             parts -= [out.second[3, 3] / unit**2, out.cross[3, 0] / unit, out.outputs[0]]
-        score = float(parts @ np.array(plan.scales[2:]) ** -2.0)
+        score = float(parts @ np.array(plan.scales[2:5]) ** -2.0)
         scores.append(score)
     return np.array(scores)
 

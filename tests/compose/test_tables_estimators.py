@@ -6,13 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
-from sklearn.metrics import roc_auc_score
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 
 import permea
 from permea import Ledger, MomentClassifier, MomentRegressor, Privacy, Schema
 from permea.models.features import ScaledIdentity
+from permea.models.moments import NoiseWarning
 from permea.privacy.release import PrivacyWarning, UnreadableRowsError
 from permea.tables import Category, Number, YesNo
 from permea.tables.reading import read_chunks
@@ -180,6 +183,64 @@ def test_weights_of_classes_and_rows_are_covered_by_the_promise():
     assert huge.moments_.size == pytest.approx(2000, rel=0.1)
     with pytest.raises(UnreadableRowsError):
         model().fit(FRAME, sample_weight=np.full(len(FRAME), np.nan))
+
+
+def test_probabilities_are_those_of_the_rows_whatever_the_class_weights():
+    plain = model(epsilon=8).fit(FRAME)
+    weighted = model(epsilon=8, class_weight={"no": 0.3}).fit(FRAME)
+    share = np.mean(FRAME["died"] == "yes")
+    for fitted in (plain, weighted):
+        assert fitted.predict_proba(FRAME)[:, 1].mean() == pytest.approx(share, abs=0.04)
+    assert np.mean(weighted.predict(FRAME) == "yes") > np.mean(plain.predict(FRAME) == "yes") + 0.03
+    with pytest.raises(ValueError, match="not declared"):
+        model(class_weight={"nein": 1.0}).fit(FRAME)
+
+
+def test_a_balanced_decision_finds_a_rare_class():
+    rare = FRAME[(FRAME["died"] == "no") | (FRAME["pid"] % 10 == 0)]
+    plain, balanced = model(epsilon=8).fit(rare), model(epsilon=8, class_weight="balanced")
+    sick = rare["died"] == "yes"
+    found = [np.mean(fit.predict(rare)[sick] == "yes") for fit in (plain, balanced.fit(rare))]
+    assert found[1] > found[0] + 0.3
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add/remove"])
+def test_the_logistic_loss_gives_calibrated_probabilities(neighbours):
+    fitted = model("record", 8, loss="logistic", neighbours=neighbours).fit(FRAME)
+    assert fitted.loss_ == "logistic"
+    assert "6 gradients" in fitted.certificate_.released
+    truth = (FRAME["died"] == "yes").to_numpy()
+    given = fitted.predict_proba(FRAME)[:, 1]
+    assert log_loss(truth, given) < 0.46
+    for low in (0.0, 0.25, 0.5, 0.75):
+        part = (given >= low) & (given < low + 0.25)
+        assert given[part].mean() == pytest.approx(truth[part].mean(), abs=0.06)
+
+
+def test_the_logistic_loss_without_privacy_is_logistic_regression():
+    fitted = MomentClassifier(schema=SCHEMA, loss="logistic", radius=2.0).fit(FRAME, groups=None)
+    Z = SCHEMA.encoder(fitted.map_.bins).transform(FRAME)
+    peer = LogisticRegression(C=1e4, max_iter=2000).fit(Z, FRAME["died"])
+    given, expected = fitted.predict_proba(FRAME)[:, 1], peer.predict_proba(Z)[:, 1]
+    assert np.abs(given - expected).mean() < 0.01
+
+
+def test_many_classes_by_the_logistic_loss():
+    X, y = load_digits(return_X_y=True)
+    declared = Privacy(epsilon=20, delta=1e-5, unit="record", domain=(0, 16))
+    options = {"privacy": declared, "features": "identity", "classes": range(10)}
+    scores = {
+        loss: MomentClassifier(loss=loss, **options)
+        .fit(X[:1200], y[:1200])
+        .score(X[1200:], y[1200:])
+        for loss in ("squared", "logistic")
+    }
+    assert min(scores.values()) > 0.85
+
+
+def test_noise_without_signal_is_said():
+    with pytest.warns(NoiseWarning, match="fewer columns"):
+        model(epsilon=0.05).fit(people(n=60))
 
 
 def test_sparse_rows_are_learned_like_dense_ones():

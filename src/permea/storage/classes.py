@@ -442,7 +442,8 @@ _estimator(
     "MomentClassifier", "models.moments", check.promise, **_MOMENTS,
     classes=maybe(Either(Items(ANY_LABEL), ROW_OF_LABELS)),
     class_weight=Either(NONE, Plain("balanced"), Table(POSITIVE)),
-    fitted={**_LEARNED, "classes_": labels("C")},
+    loss=Plain("auto", "squared", "logistic"), caches=("_calibration",),
+    fitted={**_LEARNED, "classes_": labels("C"), "loss_": Plain("squared", "logistic")},
 )  # fmt: skip
 
 _estimator(
