@@ -521,3 +521,26 @@ def test_columns_are_checked_before_the_charge_and_ignored_ones_are_not_read(tmp
     model.set_params(schema=schema).fit_chunks(Chunks((*SICK.columns, "remarks"), (watched,)))
     assert read == [tuple(SICK.columns)] * 2
     assert len(ledger.events) == 1
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow in pandas", "pyarrow", "Polars", "Parquet"])
+def test_a_long_code_is_read_alike_whether_another_row_is_missing(tmp_path, kind):
+    """As floats, which a missing value made of them, the two codes are the same number."""
+    code = 900000000000207009
+    schema = Schema({"c": Category([str(code - 1), str(code)], missing=True)})
+
+    def table(values):
+        if kind == "pandas":
+            return pd.DataFrame({"c": pd.array(values, dtype="Int64")})
+        if kind == "arrow in pandas":
+            return pd.DataFrame({"c": pd.array(values, dtype=pd.ArrowDtype(pa.int64()))})
+        if kind == "Polars":
+            return pytest.importorskip("polars").DataFrame({"c": values})
+        if kind == "Parquet":
+            pq.write_table(pa.table({"c": values}), tmp_path / "t.parquet")
+            return next(read_chunks(tmp_path / "t.parquet")())
+        return pa.table({"c": values})
+
+    alone, beside = (schema.encode(table(values))[0] for values in ([code, code], [code, None]))
+    assert alone.tolist() == beside.tolist()
+    assert alone[1] > 0

@@ -44,9 +44,17 @@ def column_values(frame: Any, name: str, order: Sequence[str]) -> Values:
         values = column
     else:
         values = _as_array(list(column))
+    if values.dtype.kind == "f" and _holds_integers(column):  # one is missing
+        values = _as_array(column.to_pylist() if hasattr(column, "to_pylist") else column.to_list())
     if values.ndim != 1:
         raise ValueError(f"The column {name!r} does not have one value per row.")
     return values
+
+
+def _holds_integers(column: Any) -> bool:
+    """Whether a column declares whole numbers: codes of 17 digits are not exact as floats."""
+    kind = getattr(column, "type", None) or getattr(column, "dtype", "")
+    return str(kind).lower().startswith(("int", "uint"))
 
 
 def _from_arrow(column: Any) -> Values:
