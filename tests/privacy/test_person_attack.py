@@ -5,6 +5,7 @@ import pytest
 
 from permea import MomentClassifier, MomentRegressor, Privacy
 from permea.privacy.moments import ChargedMoments
+from permea.privacy.release import UnreadableRowsError
 from permea.tables import Category, Number, Schema
 
 PERSON = Privacy(epsilon=1.0, delta=1e-5, unit="person", domain=(0, 1))
@@ -118,3 +119,16 @@ def test_a_person_adds_her_own_term(sums, fit, dtype, rows):
     other = world(rng, [7_000_001], [3])
     replaced = exact(worlds[0], other) - exact(worlds[0], she)
     assert replaced[-1] == 0  # the number of persons stays
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_other_lengths_are_refused(cut):
+    """Rows without an output were left out in silence, and persons without a row counted."""
+    data = list(world(np.random.default_rng(0), np.arange(30), 2))
+    data[cut] = data[cut][:-1]
+    X, y, ids = data
+    model = MomentClassifier(privacy=PERSON, features="identity", classes=[0, 1])
+    with pytest.raises(UnreadableRowsError):
+        model.fit_chunks(lambda: [(X, y, ids)])
+    with pytest.raises(UnreadableRowsError):
+        model.fit(X, y, groups=ids)

@@ -483,6 +483,9 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             factors.append(self._class_weights(outputs))
         if sample_weight is not None:
             factors.append(self._checked_weights(sample_weight, len(outputs)))
+        columns = list(rows.values()) if isinstance(rows, dict) else [rows]
+        if {column.shape[0] for column in (*columns, *factors)} != {len(outputs)}:
+            raise ValueError("Rows, outputs, groups and weights must have the same length.")
         weights = reduce(mul, factors) if factors else None
         return Part(rows, outputs, weights)
 
