@@ -34,9 +34,8 @@ def noised(Phi, y, n_rows, epsilon, rng):
         return z * np.minimum(1, RADIUS / np.linalg.norm(z, axis=1, keepdims=True))
 
     exact = Moments.of(centre(Phi), np.eye(2)[y])
-    second, cross, counts = (
-        rate * s * f for s, f in zip(scales[2:], (RADIUS**2, RADIUS, 1), strict=True)
-    )
+    second, cross = rate * scales.second * RADIUS**2, rate * scales.cross * RADIUS
+    counts = rate * scales.counts
     E = second * rng.normal(size=(D, D))
     crosses = exact.cross + cross * rng.normal(size=(D, 2))
     outputs = exact.outputs + counts * rng.normal(size=2)
