@@ -66,8 +66,7 @@ def start(task, first):
         expert = DensityExpert(
             (mean_densities(task.source.model.moments_, mean, directions),), task.source
         )
-        scores = expert.scores(expert.encode(task.rows))
-        found = task.source.columns[scores.argmax(axis=1)]
+        found = task.source.columns[expert.scores(task.rows).argmax(axis=1)]
     else:
         codes = (task.rows - mean) @ directions.T
         near = neighbourhood(codes, np.random.RandomState(task.seed))

@@ -128,12 +128,11 @@ def with_ensemble(make):
 
 def densities(aligned):
     member = DensityExpert(aligned.model.mixtures_[:1], aligned)
-    width = len(member.mixtures[0].directions)
-    return SourceEnsemble((member, member), (1.0, 2.0), (0.5, 0.5), (width, 2 * width))
+    return SourceEnsemble((member, member), (1.0, 2.0), (0.5, 0.5))
 
 
 def one_classifier(aligned):
-    return SourceEnsemble((ClassifierExpert(aligned),), (1.0,), (1.0,), (4,))
+    return SourceEnsemble((ClassifierExpert(aligned),), (1.0,), (1.0,))
 
 
 def moments(features, rows=X, **options):

@@ -521,7 +521,7 @@ _store("ClassifierExpert", "transfer.experts", source=_EXPERT_SOURCE)
 _store(
     "SourceEnsemble", "transfer.experts", check.ensemble,
     members=Items(One(*SOURCE_EXPERTS, t="t", K="K", C="C"), ("tuple",), least=1),
-    temperatures=tuple_of(POSITIVE), weights=tuple_of(NOT_NEGATIVE), ends=tuple_of(Whole()),
+    temperatures=tuple_of(POSITIVE), weights=tuple_of(NOT_NEGATIVE),
 )  # fmt: skip
 
 _store(

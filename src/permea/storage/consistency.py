@@ -186,12 +186,9 @@ interpreter = holds("a model of one number", lambda draft: not draft["model_"]["
 
 
 def ensemble(draft: Draft) -> None:
-    """Columns of the codes, one part for each member."""
-    members = draft["members"]
-    for name in ("temperatures", "weights", "ends"):
-        _require(len(draft[name]) == len(members), f"{name} of other members")
-    ends = np.cumsum([member.sizes.get("d", member.sizes["s"]) for member in members])
-    _require(list(draft["ends"]) == ends.tolist(), "columns of other members")
+    """A temperature and a weight for each member."""
+    for name in ("temperatures", "weights"):
+        _require(len(draft[name]) == len(draft["members"]), f"{name} of other members")
 
 
 def transfer(draft: Draft) -> None:

@@ -5,7 +5,7 @@ temperature T_k, and the weights of several experts, maximise the likelihood of 
 the experts were not trained on: see `calibrate` and `stack`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -146,26 +146,17 @@ def match_proportions(posterior: Array, proportions: Array, n_steps: int = 30) -
 
 @dataclass(frozen=True)
 class DensityExpert:
-    """Class densities of the source, in the common space; averaged where there are several."""
+    """Class densities of the source; averaged where there are several."""
 
     mixtures: tuple[ClassMixtures, ...]  #: all in the same directions
     source: AlignedSource
 
-    def encode(self, Y: Array) -> Array:
-        """Codes of target rows."""
-        return self.mixtures[0].encode(self.source.alignment.to_source(Y))
-
-    def scores(self, codes: Array) -> Array:
-        """Logarithm of prior times density, shape (m, C of the source)."""
+    def scores(self, Y: Array) -> Array:
+        """Logarithm of prior times density at target rows, shape (m, C of the source)."""
+        codes = self.mixtures[0].encode(self.source.alignment.to_source(Y))
         counts = np.maximum(self.mixtures[0].counts, 1)
         each = [mixtures.scores(codes) for mixtures in self.mixtures]
         return np.asarray(np.mean(each, axis=0) + np.log(counts / counts.sum()))
-
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "DensityExpert":
-        """The expert after maximum a posteriori adaptation to target rows."""
-        own = posterior[:, self.source.columns]
-        moved = tuple(one.adapted(codes, own, strength) for one in self.mixtures)
-        return DensityExpert(moved, self.source)
 
 
 @dataclass(frozen=True)
@@ -174,17 +165,10 @@ class ClassifierExpert:
 
     source: AlignedSource
 
-    def encode(self, Y: Array) -> Array:
-        """Target rows in the source space."""
-        return self.source.alignment.to_source(Y)
-
-    def scores(self, codes: Array) -> Array:
-        """Minus half the squared distance to each class."""
-        return np.asarray(-0.5 * np.square(self.source.model.classifier_.distances(codes)))
-
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassifierExpert":
-        """Itself: a classifier is not adapted."""
-        return self
+    def scores(self, Y: Array) -> Array:
+        """Minus half the squared distance of target rows to each class of the source."""
+        rows = self.source.alignment.to_source(Y)
+        return np.asarray(-0.5 * np.square(self.source.model.classifier_.distances(rows)))
 
 
 @dataclass(frozen=True)
@@ -194,30 +178,13 @@ class SourceEnsemble:
     members: tuple[Any, ...]
     temperatures: tuple[float, ...]
     weights: tuple[float, ...]  #: positive, sum 1
-    ends: tuple[int, ...]  #: first column of the codes that belongs to the next member
 
-    def encode(self, Y: Array) -> Array:
-        """Codes of all members, side by side."""
-        return np.hstack([member.encode(Y) for member in self.members])
-
-    def scores(self, codes: Array) -> Array:
-        """Logarithm of the pooled probability, shape (m, C of the source)."""
-        total = np.zeros((len(codes), 1))
-        parts = zip(self.members, self.temperatures, self.weights, self._own(codes), strict=True)
-        for member, temperature, weight, own in parts:
-            total = total + weight * softmax(member.scores(own), temperature)
+    def scores(self, Y: Array) -> Array:
+        """Logarithm of the pooled probability at target rows, shape (m, C of the source)."""
+        total = np.zeros((len(Y), 1))
+        for one, t, weight in zip(self.members, self.temperatures, self.weights, strict=True):
+            total = total + weight * softmax(one.scores(Y), t)
         return np.asarray(np.log(np.maximum(total, 1e-300)))
-
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "SourceEnsemble":
-        """The ensemble with every member adapted to target rows."""
-        moved = tuple(
-            member.adapted(own, posterior, strength)
-            for member, own in zip(self.members, self._own(codes), strict=True)
-        )
-        return replace(self, members=moved)
-
-    def _own(self, codes: Array) -> list[Array]:
-        return np.split(codes, self.ends[:-1], axis=1)
 
 
 def source_experts(task: Task, mean: Array, directions: Array) -> dict[str, Any]:
@@ -330,14 +297,13 @@ def _at_least(matrix: Array, floor: float) -> Array:
     return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
 
 
-def on_all_classes(scores: Array, columns: Indices, n_classes: int) -> Array:
+def on_all_classes(scores: Array, source: AlignedSource) -> Array:
     """Scores of the source's classes among all classes; others get the mean probability.
 
     A class that the source does not know is neither supported nor ruled out.
     """
-    result = np.empty((len(scores), n_classes))
     largest = scores.max(axis=1, keepdims=True)
     shared = largest + np.log(np.mean(np.exp(scores - largest), axis=1, keepdims=True))
-    result[:] = shared
-    result[:, columns] = scores
+    result = np.repeat(shared, source.n_classes, axis=1)
+    result[:, source.columns] = scores
     return result

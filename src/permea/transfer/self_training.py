@@ -51,13 +51,11 @@ _ENOUGH_ROWS = 40_000  # rows are scored in two folds, in up to five when there 
 class Settings:
     """Constants of the method; losses are means of −log probability of the labelled rows."""
 
-    strength: float = 200.0  #: rows that a component of the source counts for when it is adapted
     usable_loss: float = 0.5  #: a source with a larger loss is used for the initial labels only
     certain_loss: float = 0.2  #: below it there is one round, without the neighbours' vote
     sure_loss: float = 0.04  #: used in any case if its loss stays below this with 3 more errors
     certain_exponent: float = 0.25  #: exponent a of the target expert beside a certain source
     mixing: float = 0.8  #: share of the neighbours in the target expert without a usable source
-    source_mixing: float = 0.5  #: the same with a usable source
     propagation: float = 0.9  #: share of the neighbours when given labels are propagated
     initial_weight: float = 0.01  #: of an unusable source beside a given label when propagated
 
@@ -204,8 +202,7 @@ class SelfTrainedModel(TransferModel):
             own = (1 - self.mixing) * own + self.mixing * near
         parts = {"target": self.target_exponent * _costs(own)}
         if self.ensemble is not None:
-            scores = self.ensemble.scores(self.ensemble.encode(Y))
-            scores = on_all_classes(scores, self.source.columns, self.source.n_classes)
+            scores = on_all_classes(self.ensemble.scores(Y), self.source)
             parts["source"] = _costs(softmax(scores, self.source_temperature))
         return parts
 
@@ -271,7 +268,7 @@ class _SelfTraining:
         self.proportions = class_proportions(task)
         self.given = np.eye(task.n_classes)[np.maximum(task.labels, 0)]
         self.leading, self.ensemble, self.temperature, losses = self.stack_source()
-        self.source_codes = self.ensemble.encode(task.rows)
+        self.source_scores = on_all_classes(self.ensemble.scores(task.rows), task.source)
         knows_all = len(task.source.columns) == task.n_classes  # others would lose to the known
         self.loss = float(losses.mean())
         sure = (losses.sum() + 3) / len(losses) < SETTINGS.sure_loss
@@ -283,16 +280,16 @@ class _SelfTraining:
         posterior = self.initial_posterior()
         certain = self.usable and self.loss < SETTINGS.certain_loss
         self.exponent = SETTINGS.certain_exponent if certain else 1.0
-        self.mixing = SETTINGS.source_mixing if self.usable else SETTINGS.mixing
+        self.mixing = 0.0 if self.usable else SETTINGS.mixing
         if certain:  # more rounds would train the target on its own errors
-            self.mixing, sequence = 0.0, sequence[-1:]
+            sequence = sequence[-1:]
         labels = self.most_probable(posterior)
         if not self.proportions.any():  # unknown: estimated from the initial labels
             self.proportions = np.bincount(labels, minlength=task.n_classes) / len(labels)
         history = [task.record("initial labels", task.labels, labels)]
         own_temperature = 1.0
         for k, dimension in enumerate(sequence, start=1):
-            posterior, own_temperature = self.round(labels, posterior, dimension)
+            posterior, own_temperature = self.round(labels, dimension)
             now = self.most_probable(posterior)
             history.append(task.record(f"round {k}, n = {dimension}", labels, now))
             labels = now
@@ -300,12 +297,10 @@ class _SelfTraining:
         vote = NeighbourVote(near, posterior[self.graph.members])
         depth = min(n_layers, sequence[-1])
         target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
-        ensemble = None
-        if self.usable:
-            ensemble = self.ensemble.adapted(self.source_codes, posterior, SETTINGS.strength)
         return SelfTrainedModel(
             self.mean, self.directions, target, own_temperature, self.exponent, vote, self.mixing,
-            ensemble, self.temperature, task.source, self.leading, history,
+            self.ensemble if self.usable else None, self.temperature, task.source, self.leading,
+            history,
         )  # fmt: skip
 
     def stack_source(self) -> tuple[str, SourceEnsemble, float, Array]:
@@ -314,20 +309,17 @@ class _SelfTraining:
         offered = source_experts(task, self.mean, self.directions)
         known = np.flatnonzero(np.isin(task.labels, task.source.columns))
         labels = np.searchsorted(task.source.columns, task.labels[known])
-        codes = [expert.encode(task.rows[known]) for expert in offered.values()]
-        scores = [one.scores(own) for one, own in zip(offered.values(), codes, strict=True)]
+        scores = [expert.scores(task.rows[known]) for expert in offered.values()]
         temperatures = [calibrate(one, labels) if known.size else 4.0 for one in scores]
         posteriors = [softmax(one, t) for one, t in zip(scores, temperatures, strict=True)]
         weights = stack(posteriors, labels)
-        ends = np.cumsum([own.shape[1] for own in codes])
         ensemble = SourceEnsemble(
-            tuple(offered.values()), tuple(temperatures), tuple(weights.tolist()),
-            tuple(ends.tolist()),
-        )  # fmt: skip
+            tuple(offered.values()), tuple(temperatures), tuple(weights.tolist())
+        )
         leading = list(offered)[int(weights.argmax())]
         if not known.size:
             return leading, ensemble, 1.0, np.zeros(1)
-        pooled = ensemble.scores(np.hstack(codes))
+        pooled = ensemble.scores(task.rows[known])
         temperature = calibrate(pooled, labels)
         return leading, ensemble, temperature, losses_of(pooled, labels, temperature)
 
@@ -358,16 +350,12 @@ class _SelfTraining:
     def initial_posterior(self) -> Array:
         """That of a usable source; else the given labels, propagated over the graph."""
         task = self.task
-        source = softmax(self.source_scores(self.ensemble), self.temperature)
+        source = softmax(self.source_scores, self.temperature)
         source = match_proportions(source, self.proportions)
         if self.usable or len(task.labelled_classes) < task.n_classes:
             return self.with_given(source)
         start = self.with_given(SETTINGS.initial_weight * source)
         return self.with_given(self.propagated(start))
-
-    def source_scores(self, ensemble: SourceEnsemble, rows: Any = slice(None)) -> Array:
-        scores = ensemble.scores(self.source_codes[rows])
-        return on_all_classes(scores, self.task.source.columns, self.task.n_classes)
 
     def with_given(self, posterior: Array) -> Array:
         """Posterior with probability one for the given labels."""
@@ -376,25 +364,19 @@ class _SelfTraining:
     def most_probable(self, posterior: Array) -> Indices:
         return np.where(self.task.unlabelled, posterior.argmax(axis=1), self.task.labels)
 
-    def round(self, labels: Indices, posterior: Array, dimension: int) -> tuple[Array, float]:
+    def round(self, labels: Indices, dimension: int) -> tuple[Array, float]:
         """Score every row by experts fitted without it, and combine their posteriors."""
         N, C = len(labels), self.task.n_classes
         fold = self.random.permutation(N) % int(np.clip(_ENOUGH_ROWS // max(N, 1), 2, 5))
-        own, source = np.zeros((N, C)), np.zeros((N, C))
+        own = np.zeros((N, C))
         for k in np.unique(fold):
-            learn, score = fold != k, fold == k
-            if not learn.any():
-                continue
-            target = self.fit_target(learn, labels, dimension, 1)
-            own[score] = -0.5 * np.square(class_distances(target, self.codes[score], C))
-            if self.usable:
-                given = (self.source_codes[learn], posterior[learn], SETTINGS.strength)
-                source[score] = self.source_scores(self.ensemble.adapted(*given), score)
+            target = self.fit_target(fold != k, labels, dimension, 1)
+            own[fold == k] = -0.5 * np.square(class_distances(target, self.codes[fold == k], C))
         own_temperature = calibrate(own, labels)
         agreed = softmax(own, own_temperature) ** self.exponent
         if self.usable:
-            self.temperature = calibrate(source, labels)
-            agreed *= softmax(source, self.temperature)
+            self.temperature = calibrate(self.source_scores, labels)
+            agreed *= softmax(self.source_scores, self.temperature)
         agreed = match_proportions(self.with_given(_normalised(agreed)), self.proportions)
         mixed = _normalised(self.graph.propagate(agreed, self.mixing, 20 if self.mixing else 0))
         return self.with_given(match_proportions(mixed, self.proportions)), own_temperature

@@ -51,61 +51,9 @@ class ClassMixtures(NamedTuple):
 
     def scores(self, codes: Array) -> Array:
         """Logarithm of the density of each row in each class, shape (m, C)."""
-        each = [
-            np.logaddexp.reduce(self.part_scores(codes, label), axis=1)
-            for label in range(len(self.counts))
-        ]
+        classes = zip(self.weights, self.centres, self.covariances, strict=True)
+        each = [np.logaddexp.reduce(_part_scores(codes, *one), axis=1) for one in classes]
         return np.stack(each, axis=1)
-
-    def part_scores(self, codes: Array, label: int) -> Array:
-        """Logarithm of weight times density in each part of one class, shape (m, K)."""
-        return _part_scores(
-            codes, self.weights[label], self.centres[label], self.covariances[label]
-        )
-
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassMixtures":
-        """Mixtures moved towards rows of a target, the source weighing as ``strength`` rows.
-
-        Parameters
-        ----------
-        codes : ndarray of shape (m, d)
-            Target rows.
-        posterior : ndarray of shape (m, C)
-            Probability of each class for each row.
-        strength : float
-            Rows that each part of the source counts for (maximum a posteriori).
-
-        Returns
-        -------
-        ClassMixtures
-        """
-        weights, centres, covariances = (
-            np.array(self.weights), np.array(self.centres), np.array(self.covariances),
-        )  # fmt: skip
-        for label in range(len(self.counts)):
-            mine = np.flatnonzero(posterior[:, label] > 0.01)
-            logs = self.part_scores(codes[mine], label)
-            shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-            shares *= posterior[mine, label][:, None]
-            for k in np.flatnonzero(self.weights[label]):
-                moved = _moved(codes[mine], shares[:, k], self.centres[label, k],
-                               self.covariances[label, k], strength)  # fmt: skip
-                centres[label, k], covariances[label, k] = moved
-            present = self.weights[label] > 0
-            total = strength * present.sum() * self.weights[label] + shares.sum(axis=0)
-            weights[label] = total * present / np.sum(total * present)
-        return self._replace(weights=weights, centres=centres, covariances=covariances)
-
-
-def _moved(
-    codes: Array, share: Array, centre: Array, covariance: Array, strength: float
-) -> tuple[Array, Array]:
-    """Mean and covariance of ``strength`` rows of the source and the weighted rows given."""
-    total = strength + share.sum()
-    new = (strength * centre + share @ codes) / total
-    shift, rest = centre - new, codes - new
-    scatter = strength * (covariance + np.outer(shift, shift)) + (rest * share[:, None]).T @ rest
-    return new, scatter / total
 
 
 def _part_scores(codes: Array, weights: Array, centres: Array, covariances: Array) -> Array:
