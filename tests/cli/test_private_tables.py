@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from permea.privacy import Ledger
+from permea import KAHMClassifier
+from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.privacy import Ledger, Privacy
 
 from .conftest import Shell, table
 
@@ -203,3 +205,26 @@ def test_parquet_tells_nothing_before_the_charge(tmp_path, command, defect):
         assert "Smith" not in done.err + done.out
     assert ends["nothing"] == 0
     assert ends[defect] == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [None, Privacy(epsilon=8, delta=1e-5, domain=(0, 1)),
+     Privacy(epsilon=1, delta=1e-5, domain=((0, 0), (1, 100)))],
+)  # fmt: skip
+def test_a_table_and_its_classifier_make_one_promise(other):
+    """Rows are not read where the certificate would name another promise than the noise keeps."""
+    declared = Privacy(epsilon=1, delta=1e-5, domain=((0, 0), (1, 100)))
+    X, y = np.random.default_rng(0).random((40, 2)) * [1, 100], np.repeat([0, 1], 20)
+    ledger = Ledger()
+
+    def fit(promise):
+        inner = KAHMClassifier(n_components=2, n_layers=1, privacy=promise)
+        model = TableClassifier(inner, columns=["a", "b"], label="y", privacy=declared)
+        return model.fit(X, y, ledger=ledger, dataset="ward")
+
+    with pytest.raises(ValueError, match="promise of the table"):
+        fit(other)
+    assert not ledger.events
+    assert fit(unit_privacy(declared)).certificate_.privacy == declared
+    assert len(ledger.events) == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import io
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from permea.federation.flower.app import (  # noqa: E402
     pack_array,
     registered_nodes,
     unpack_array,
+    unpack_introduction,
 )
 
 X, Y = blobs(n_rows=40)
@@ -221,6 +223,27 @@ def test_arrays_travel_without_pickle():
             unpack_array(data)
     with pytest.raises(ValueError, match="pickle"):
         pack_array(np.array([{}], dtype=object))
+
+
+@pytest.mark.parametrize("shape", [(10**13,), (10**30,), (-1,), (2**31, 2**31)])
+def test_a_header_that_announces_too_much_is_an_invalid_reply(shape):
+    """80 TB of numbers in a message of 128 bytes: no MemoryError reaches the aggregator."""
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, header)
+    with pytest.raises(InvalidReplyError, match="does not hold the expected array"):
+        unpack_array(buffer.getvalue())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"schema": ' + "[" * 100_000 + "]" * 100_000 + ', "certificate": null}',
+     '{"schema": {}}', "[]", "null", "9" * 5000, ""],
+)  # fmt: skip
+def test_an_introduction_that_cannot_be_read_is_an_invalid_reply(text):
+    """Brackets that are nested too deep end in no RecursionError of the aggregator."""
+    with pytest.raises(InvalidReplyError, match="introduction cannot be read"):
+        unpack_introduction("p1", {"text": text})
 
 
 class TestDoors:
