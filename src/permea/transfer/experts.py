@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from permea._arrays import Array, Indices
-from permea.transfer.source import ClassMixtures, ClassMoments
+from permea.transfer.source import ClassMixtures, ClassMoments, at_least
 from permea.transfer.task import AlignedSource, Task
 
 _TEMPERATURES = np.geomspace(0.02, 1000, 60)
@@ -268,7 +268,7 @@ def moment_densities(
     prior = counts / counts.sum()
     spread = means - prior @ means
     between = (spread * prior[:, None]).T @ spread - noise * np.sum(prior / counts)
-    pooled = _at_least(np.atleast_2d(total) - between, 0.05 * float(np.diag(total).min()))
+    pooled = at_least(np.atleast_2d(total) - between, 0.05 * float(np.diag(total).min()))
     L = np.linalg.cholesky(pooled)
     A = _in_units_of(L, noise)
     covariances = np.empty((len(means), 1, d, d))
@@ -290,11 +290,6 @@ def _in_units_of(L: Array, matrix: Array) -> Array:
     """L⁻¹ M L⁻ᵀ: a symmetric matrix in units of the covariance L Lᵀ."""
     half = solve_triangular(L, matrix, lower=True)
     return np.asarray(solve_triangular(L, half.T, lower=True))
-
-
-def _at_least(matrix: Array, floor: float) -> Array:
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
 
 
 def on_all_classes(scores: Array, source: AlignedSource) -> Array:

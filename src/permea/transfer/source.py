@@ -186,8 +186,7 @@ def _learn_class(
         if K > 1:
             logs = _part_scores(codes, weights, centres, covariances)
             shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-    clean = np.stack([_without_noise(S, noise, floor) for S in covariances])
-    return weights, centres, clean
+    return weights, centres, np.stack([at_least(S - noise, floor) for S in covariances])
 
 
 def _class_covariance(codes: Array, noise: Array) -> Array:
@@ -199,9 +198,9 @@ def _class_covariance(codes: Array, noise: Array) -> Array:
     return np.asarray(trust * own + (1 - trust) * spread * np.eye(d))
 
 
-def _without_noise(covariance: Array, noise: Array, floor: float) -> Array:
-    """Σ minus the covariance of the noise, with no eigenvalue below ``floor``."""
-    values, vectors = np.linalg.eigh(covariance - noise)
+def at_least(matrix: Array, floor: float) -> Array:
+    """A symmetric matrix whose eigenvalues below ``floor`` are raised to it."""
+    values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
 
 
