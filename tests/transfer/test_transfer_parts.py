@@ -190,6 +190,9 @@ def test_an_ensemble_is_a_linear_pool_of_its_experts(problem):
     each = [softmax(one.scores(task.rows), t) for one, t in zip(members, (2.0, 3.0), strict=True)]
     expected = np.average(each, axis=0, weights=together.weights)
     np.testing.assert_allclose(np.exp(together.scores(task.rows)), expected)
+    moved = together.adapted(task.rows, np.eye(3)[task.truth], 20.0)
+    assert moved.weights == together.weights
+    assert not np.allclose(moved.scores(task.rows), together.scores(task.rows))
 
 
 def test_stacking_finds_the_weights_of_the_pool_that_drew_the_labels():
@@ -224,6 +227,17 @@ def test_drowned_directions_are_not_kept():
     rows = random.normal(size=(200, 50)) * 3
     assert fit_mixtures(rows, np.arange(200) % 2, 2, np.eye(50), noise) == ()
     assert kept_directions(np.array([5.0, 1.0]), np.zeros(2), 100, 2) == 2
+
+
+def test_adaptation_moves_a_density_towards_the_target(problem):
+    task = problem
+    (mixtures,) = task.source.model.mixtures_
+    codes = mixtures.encode(task.rows)
+    moved = mixtures.adapted(codes, np.eye(3)[task.truth], strength=20)
+    truth = codes[task.truth == 1].mean(axis=0)
+    before = np.linalg.norm(mixtures.centres[1, 0] - truth)
+    after = np.linalg.norm(moved.centres[1, 0] - truth)
+    assert after == pytest.approx(before * 20 / 60)  # 20 rows of the source against 40
 
 
 def test_spreading_reaches_the_cloud_of_a_label_and_no_other():

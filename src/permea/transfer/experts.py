@@ -5,7 +5,7 @@ temperature T_k, and the weights of several experts, maximise the likelihood of 
 the experts were not trained on: see `calibrate` and `stack`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,13 @@ class DensityExpert:
         each = [mixtures.scores(codes) for mixtures in self.mixtures]
         return np.asarray(np.mean(each, axis=0) + np.log(counts / counts.sum()))
 
+    def adapted(self, Y: Array, posterior: Array, strength: float) -> "DensityExpert":
+        """The expert after maximum a posteriori adaptation to target rows."""
+        codes = self.mixtures[0].encode(self.source.alignment.to_source(Y))
+        own = posterior[:, self.source.columns]
+        moved = tuple(one.adapted(codes, own, strength) for one in self.mixtures)
+        return DensityExpert(moved, self.source)
+
 
 @dataclass(frozen=True)
 class ClassifierExpert:
@@ -185,6 +192,14 @@ class SourceEnsemble:
         for one, t, weight in zip(self.members, self.temperatures, self.weights, strict=True):
             total = total + weight * softmax(one.scores(Y), t)
         return np.asarray(np.log(np.maximum(total, 1e-300)))
+
+    def adapted(self, Y: Array, posterior: Array, strength: float) -> "SourceEnsemble":
+        """The ensemble with its densities adapted to target rows; a classifier stays as it is."""
+        moved = [
+            one.adapted(Y, posterior, strength) if isinstance(one, DensityExpert) else one
+            for one in self.members
+        ]
+        return replace(self, members=tuple(moved))
 
 
 def source_experts(task: Task, mean: Array, directions: Array) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Settings:
     ``benchmarks/transfer_constants.py`` switches off one at a time and measures what each is worth.
     """
 
+    strength: float = 200.0  #: rows that a component of the source counts for when it is adapted
     usable_loss: float = 0.5  #: a source with a larger loss is used for the initial labels only
     certain_loss: float = 0.2  #: below it there is one round
     certain_exponent: float = 0.25  #: exponent a of the target expert beside a certain source
@@ -270,7 +271,6 @@ class _SelfTraining:
         self.proportions = class_proportions(task)
         self.given = np.eye(task.n_classes)[np.maximum(task.labels, 0)]
         self.leading, self.ensemble, self.temperature, losses = self.stack_source()
-        self.source_scores = on_all_classes(self.ensemble.scores(task.rows), task.source)
         knows_all = len(task.source.columns) == task.n_classes  # others would lose to the known
         self.loss = float(losses.mean())
         small = knows_all and self.loss < SETTINGS.usable_loss
@@ -290,7 +290,7 @@ class _SelfTraining:
         history = [task.record("initial labels", task.labels, labels)]
         own_temperature = 1.0
         for k, dimension in enumerate(sequence, start=1):
-            posterior, own_temperature = self.round(labels, dimension)
+            posterior, own_temperature = self.round(labels, posterior, dimension)
             now = self.most_probable(posterior)
             history.append(task.record(f"round {k}, n = {dimension}", labels, now))
             labels = now
@@ -298,10 +298,10 @@ class _SelfTraining:
         vote = NeighbourVote(near, posterior[self.graph.members])
         depth = min(n_layers, sequence[-1])
         target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
+        ensemble = self.adapted(posterior) if self.usable else None
         return SelfTrainedModel(
             self.mean, self.directions, target, own_temperature, self.exponent, vote, self.mixing,
-            self.ensemble if self.usable else None, self.temperature, task.source, self.leading,
-            history,
+            ensemble, self.temperature, task.source, self.leading, history,
         )  # fmt: skip
 
     def stack_source(self) -> tuple[str, SourceEnsemble, float, Array]:
@@ -351,8 +351,8 @@ class _SelfTraining:
     def initial_posterior(self) -> Array:
         """That of a usable source; else the given labels, propagated over the graph."""
         task = self.task
-        source = softmax(self.source_scores, self.temperature)
-        source = match_proportions(source, self.proportions)
+        scores = on_all_classes(self.ensemble.scores(task.rows), task.source)
+        source = match_proportions(softmax(scores, self.temperature), self.proportions)
         if self.usable or len(task.labelled_classes) < task.n_classes:
             return self.with_given(source)
         start = self.with_given(SETTINGS.initial_weight * source)
@@ -365,19 +365,26 @@ class _SelfTraining:
     def most_probable(self, posterior: Array) -> Indices:
         return np.where(self.task.unlabelled, posterior.argmax(axis=1), self.task.labels)
 
-    def round(self, labels: Indices, dimension: int) -> tuple[Array, float]:
+    def adapted(self, posterior: Array, rows: Any = slice(None)) -> SourceEnsemble:
+        return self.ensemble.adapted(self.task.rows[rows], posterior[rows], SETTINGS.strength)
+
+    def round(self, labels: Indices, posterior: Array, dimension: int) -> tuple[Array, float]:
         """Score every row by experts fitted without it, and combine their posteriors."""
         N, C = len(labels), self.task.n_classes
         fold = self.random.permutation(N) % int(np.clip(_ENOUGH_ROWS // max(N, 1), 2, 5))
-        own = np.zeros((N, C))
+        own, source = np.zeros((N, C)), np.zeros((N, C))
         for k in np.unique(fold):
-            target = self.fit_target(fold != k, labels, dimension, 1)
-            own[fold == k] = -0.5 * np.square(class_distances(target, self.codes[fold == k], C))
+            learn, score = fold != k, fold == k
+            target = self.fit_target(learn, labels, dimension, 1)
+            own[score] = -0.5 * np.square(class_distances(target, self.codes[score], C))
+            if self.usable:
+                scores = self.adapted(posterior, learn).scores(self.task.rows[score])
+                source[score] = on_all_classes(scores, self.task.source)
         own_temperature = calibrate(own, labels)
         agreed = softmax(own, own_temperature) ** self.exponent
         if self.usable:
-            self.temperature = calibrate(self.source_scores, labels)
-            agreed *= softmax(self.source_scores, self.temperature)
+            self.temperature = calibrate(source, labels)
+            agreed *= softmax(source, self.temperature)
         agreed = match_proportions(self.with_given(_normalised(agreed)), self.proportions)
         mixed = _normalised(self.graph.propagate(agreed, self.mixing, 20 if self.mixing else 0))
         return self.with_given(match_proportions(mixed, self.proportions)), own_temperature

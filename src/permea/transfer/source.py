@@ -55,6 +55,43 @@ class ClassMixtures(NamedTuple):
         each = [np.logaddexp.reduce(_part_scores(codes, *one), axis=1) for one in classes]
         return np.stack(each, axis=1)
 
+    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassMixtures":
+        """Mixtures moved towards rows of a target (maximum a posteriori).
+
+        Parameters
+        ----------
+        codes : ndarray of shape (m, d)
+            Target rows.
+        posterior : ndarray of shape (m, C)
+            Probability of each class for each row.
+        strength : float
+            Rows that each part of the source counts for.
+
+        Returns
+        -------
+        ClassMixtures
+        """
+        moved = self._replace(
+            weights=np.array(self.weights), centres=np.array(self.centres),
+            covariances=np.array(self.covariances),
+        )  # fmt: skip
+        for label, own in enumerate(zip(self.weights, self.centres, self.covariances, strict=True)):
+            mine = np.flatnonzero(posterior[:, label] > 0.01)
+            rows, logs = codes[mine], _part_scores(codes[mine], *own)
+            shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+            shares *= posterior[mine, label][:, None]
+            weights, present = own[0], own[0] > 0
+            for k in np.flatnonzero(present):
+                centre, total = own[1][k], strength + shares[:, k].sum()
+                new = (strength * centre + shares[:, k] @ rows) / total
+                shift, rest = centre - new, rows - new
+                scatter = strength * (own[2][k] + np.outer(shift, shift))
+                scatter += (rest * shares[:, k : k + 1]).T @ rest
+                moved.centres[label, k], moved.covariances[label, k] = new, scatter / total
+            sizes = present * (strength * present.sum() * weights + shares.sum(axis=0))
+            moved.weights[label] = sizes / sizes.sum()
+        return moved
+
 
 def _part_scores(codes: Array, weights: Array, centres: Array, covariances: Array) -> Array:
     scores = np.full((len(codes), len(weights)), -np.inf)
