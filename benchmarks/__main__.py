@@ -53,7 +53,9 @@ HEADS = {
     "this page were mostly taken beside other work; times of a machine that did nothing else "
     "have\n[a page of their own](speed.md). What differs from the documents, and why, is on the "
     "page [what we could not reproduce](not_reproduced.md); 000 to 004 are listed under\n"
-    "[references](references.md).\n",
+    "[references](references.md). The figures of `consensus` in `transfer_office`, "
+    "`transfer_baselines`, `stress` and `information_mnist` were measured before the weights of "
+    "the source's experts were stacked.\n",
     "speed.md": "# Speed\n\n"
     "Time and memory of everything, beside scikit-learn's peers, the document's own timing (004 "
     "Table 11) and the\nfloor that matrix products of the same size set. `python -m benchmarks run "
