@@ -102,8 +102,8 @@ COMPARISONS = {
                 "what we could not reproduce."),
         Columns("003 Table 3, accuracy of transfer", "transfer accuracy",
                 {"0.1": 0.951, "10": 0.992}, ("ε per entry",), scored=1000,
-                why="At ε = 10 it is a matter of which 1000 rows are scored: with the last ones "
-                    "the difference is within the noise."),
+                why="Which 1000 rows are scored and labelled moves it by more than this: see "
+                    "what we could not reproduce."),
     ),
     "kahm_peers": (
         Columns("004 Table 3, accuracy in %", "accuracy, %", "004 accuracy", ("classifier",), 1.0,
