@@ -1,5 +1,7 @@
 """The pieces that the methods are made of, each against a case with a known answer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -177,6 +179,15 @@ def test_a_source_is_used_in_the_rounds_only_where_it_beats_label_propagation(pr
     model = self_train(hidden, dimensions=(2,), n_layers=1)
     assert model.ensemble is not None
     assert np.mean(model.nearest(rows[800:]) == y[800:]) > 0.98
+
+
+@pytest.mark.parametrize(("per_class", "used"), [(20, False), (35, True)])
+def test_a_source_without_errors_is_used_though_easy_rows_do_not_show_it(problem, per_class, used):
+    """Three rows more that are wrong would be 5 % of 60 and 3 % of 105."""
+    task = problem
+    known = replace(task, labels=np.where(np.arange(120) % 40 < per_class, task.truth, -1))
+    model = self_train(known, dimensions=(2,), n_layers=1)
+    assert (model.ensemble is not None) == used
 
 
 def test_an_ensemble_is_a_linear_pool_of_its_experts(problem):
