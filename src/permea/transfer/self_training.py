@@ -1,18 +1,18 @@
 r"""Self-training with source and target experts: ``method="consensus"``.
 
-The posterior of a row is a product of two experts,
+Beside a usable source the posterior of a row is a product of two experts,
 
 .. math:: p(c | x) \propto p_t(c | x)^{a}\; p_s(c | x), \qquad
           p_s(c | x) = \sum_j w_j\, p_j(c | x), \qquad
           w = \arg\max_w \sum_{i\ \text{labelled}} \log \sum_j w_j\, p_j(y_i | x_i).
 
-p_t is a classifier of the target mixed with the vote of neighbouring rows. p_s is a linear pool of
-the source's experts j (class densities, or its classifier), whose weights w maximise the likelihood
-of the labelled target rows, none of which an expert of the source was trained on: stacking.
-Self-training alternates between the labels that are most probable under this posterior and target
-experts that are fitted to these labels; rows are scored by experts that were fitted without them.
-How far the source is trusted in the rounds is decided by its likelihood on the labelled rows, with
-the constants of `Settings`.
+p_t is a classifier of the target. p_s is a linear pool of the source's experts j (class densities,
+or its classifier), whose weights w maximise the likelihood of the labelled target rows, none of
+which an expert of the source was trained on: stacking. Without a usable source the posterior is p_t
+mixed with the vote of neighbouring rows. Self-training alternates between the labels that are most
+probable under this posterior and a target classifier that is fitted to these labels; rows are
+scored by classifiers that were fitted without them. How far the source is trusted is decided by its
+likelihood on the labelled rows, with the constants of `Settings`.
 """
 
 from dataclasses import dataclass, field
@@ -49,11 +49,14 @@ _ENOUGH_ROWS = 40_000  # rows are scored in two folds, in up to five when there 
 
 @dataclass(frozen=True)
 class Settings:
-    """Constants of the method; losses are means of −log probability of the labelled rows."""
+    """Constants of the method; losses are means of −log probability of the labelled rows.
+
+    ``benchmarks/transfer_constants.py`` switches off one at a time and measures what each is worth.
+    """
 
     strength: float = 200.0  #: rows that a component of the source counts for when it is adapted
     usable_loss: float = 0.5  #: a source with a larger loss is used for the initial labels only
-    certain_loss: float = 0.2  #: below it there is one round, without the neighbours' vote
+    certain_loss: float = 0.2  #: below it there is one round
     sure_loss: float = 0.04  #: used in any case if its loss stays below this with 3 more errors
     certain_exponent: float = 0.25  #: exponent a of the target expert beside a certain source
     mixing: float = 0.8  #: share of the neighbours in the target expert without a usable source
