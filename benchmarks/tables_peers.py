@@ -153,14 +153,17 @@ def result(kept, key, method, make, seeds):
     return kept[key]
 
 
-def tune(names, epsilons):
+def tune(names, epsilons, kept):
     """AUROC of DP-SGD by its rate, on splits that are not used elsewhere."""
     rows = []
     for name in names:
         for epsilon in epsilons:
-            data = Data(name, epsilon)
-            models = (DPLogistic(epsilon, DELTA, rate, epochs=40, batches=10) for rate in RATES)
-            found = [scored(partial(linear, model), data, TUNED_ON)[0] for model in models]
+            found = []
+            for rate in RATES:
+                model = DPLogistic(epsilon, DELTA, rate, epochs=40, batches=10)
+                key = f"tuning, {name}, {epsilon:g}, {rate:g}"
+                make, method = partial(Data, name, epsilon), partial(linear, model)
+                found.append(result(kept, key, method, make, TUNED_ON)[0])
             rows.append([name, f"{epsilon:g}", *(f"{score:.4f}" for score in found)])
     table(["DP-SGD: table", "ε", *(f"rate {rate:g}" for rate in RATES)], rows)
 
@@ -207,10 +210,10 @@ def main():
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if options.tune:
-        tune(options.tables, options.epsilon)
-        return
     kept = Kept("tables-peers", options.resume)
+    if options.tune:
+        tune(options.tables, options.epsilon, kept)
+        return
     for name in options.tables:
         report(name, kept, options.epsilon, range(options.runs))
 
