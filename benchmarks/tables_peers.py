@@ -34,12 +34,12 @@ from permea import MomentClassifier, Privacy
 from permea.tables import default_bins
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-RATES = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+RATES = (0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 BEST_RATES = {  # of DP-SGD, by ε; found by ``--tune``
-    "adult": (1.0, 2.0, 2.0, 4.0, 4.0),
-    "support2": (0.125, 0.25, 0.5, 1.0, 2.0),
-    "framingham": (0.25, 0.5, 1.0, 2.0, 2.0),
-    "affairs": (0.25, 0.5, 1.0, 2.0, 2.0),  # those of framingham
+    "adult": (1.0, 2.0, 4.0, 4.0, 4.0),
+    "support2": (0.125, 0.5, 1.0, 1.0, 2.0),
+    "framingham": (0.25, 0.5, 1.0, 1.0, 2.0),
+    "affairs": (0.25, 0.5, 1.0, 1.0, 2.0),  # those of framingham
 }
 TUNED_ON = range(1000, 1005)
 
@@ -210,7 +210,7 @@ def main():
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    kept = Kept("tables-peers", options.resume)
+    kept = Kept("tables-tuning" if options.tune else "tables-peers", options.resume)
     if options.tune:
         tune(options.tables, options.epsilon, kept)
         return
