@@ -26,10 +26,11 @@ SETTINGS = [
 ]  # fmt: skip
 
 NOTES = """\
-Splits 1000 to 1004: the rows that other benchmarks score, divided otherwise. The ridge's strength
-was chosen on such splits, and that ε above 1 does not add bins; radius and shares of the budget
-were found on images. Which 24 columns of SUPPORT2 and 15 of Framingham are used was settled by what they
-mean, after a look at logistic regression without privacy on splits of this kind."""
+Splits 1000 to 1004: the rows that other benchmarks score, divided otherwise. The ridge's
+strength was chosen on such splits, and that ε above 1 does not add bins; radius and shares of
+the budget were found on images. Which 24 columns of SUPPORT2 and 15 of Framingham are used was
+settled by what they mean, after a look at logistic regression without privacy on splits of this
+kind."""
 
 
 def score(name, epsilon, settings, seeds):
