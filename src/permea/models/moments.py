@@ -69,7 +69,7 @@ Result = TypeVar("Result")
 
 _KEPT_BYTES = 1 << 29  # features of the first pass that are kept for the second
 _CHUNK = 4096  # rows mapped at once
-_LOGISTIC_PAYS = 10_000  # rows or people times ε, see docs/methods/moments.md
+_MANY_ROWS = 20_000  # or people, from which the logistic loss pays: docs/methods/moments.md
 _PIECES = 64  # of the chunks, for workers
 _TYPICAL_SIZE = 10_000  # sets the number of bins where the number of rows is not public
 
@@ -175,6 +175,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         schema: Schema | None = None,
         features: Any = "fourier",
         bins: int | None = None,
+        expected_size: int | None = None,
         neighbours: Neighbours = "replace",
         radius: float = 0.25,
         feature_norm: float = 1.0,
@@ -188,6 +189,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         self.schema = schema
         self.features = features
         self.bins = bins
+        self.expected_size = expected_size
         self.neighbours = neighbours
         self.radius = radius
         self.feature_norm = feature_norm
@@ -256,7 +258,7 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         if self.schema is not None and isinstance(chunks, TableChunks):
             self._check_columns(dict.fromkeys(chunks.names), None, None)
             chunks = chunks.select([name for name in chunks.names if name in self.schema.names])
-        charged = self._charge_moments(X, y, fingerprint=False)
+        charged = self._charge_moments(X, y, fingerprint=False, size=self.expected_size)
         if charged is None:
             self._declare(_n_numbers(y))
             self.n_features_in_ = self._n_columns(X)
@@ -415,8 +417,8 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
 
     def _public_size(self, X: Any, groups: Any) -> int | None:
         """Number of units where the relation makes it public: it sets the number of bins."""
-        if self.schema is None or self.neighbours != "replace":
-            return None
+        if self.expected_size is not None or self.schema is None or self.neighbours != "replace":
+            return self.expected_size
         ids = groups
         if groups is None and self._by_person:
             ids = column_values(X, str(self.schema.person), self.schema.features)
@@ -723,6 +725,9 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     bins : int, optional
         Points of the grid of each number column of the schema; `permea.tables.default_bins` of the
         number of rows or people where it is public.
+    expected_size : int, optional
+        About how many rows or people there are, if that is public: sets bins and loss of a table
+        where the number itself is private or not known yet (add/remove, `fit_chunks`).
     neighbours : {"replace", "add/remove"}, default="replace"
         How neighbouring data sets differ; part of the certificate. Replacing is what
         ``unit="record"`` says elsewhere; DP-SGD libraries mostly speak of add/remove.
@@ -744,7 +749,8 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     loss : {"auto", "squared", "logistic"}, default="auto"
         "logistic" improves least squares by six noised gradients of the logistic loss, for half
         of the budget. "auto" does so for tables (``schema``) whose number n of rows or people is
-        public, when n ε is at least 10000: with less, the noise costs more than the loss gains.
+        public, or expected, when n is at least 20000 and n ε at least 10000: with less, the noise
+        costs more than the loss gains.
     split : (mean, second, cross, counts), default=(0.05, 0.43, 0.46, 0.06)
         Shares of the budget.
     strength : float, default=0.5
@@ -812,7 +818,8 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
             return N_STEPS if self.loss == "logistic" else 0
         if self.schema is None or self.privacy is None or size is None:
             return 0
-        return N_STEPS if size * self.privacy.epsilon >= _LOGISTIC_PAYS else 0
+        pays = size >= _MANY_ROWS and size * self.privacy.epsilon >= _MANY_ROWS / 2
+        return N_STEPS if pays else 0
 
     @property
     def _weighted(self) -> bool:
@@ -929,7 +936,8 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    privacy, schema, features, bins, neighbours, feature_norm, split, ledger, dataset, random_state
+    privacy, schema, features, bins, expected_size, neighbours, feature_norm, split, ledger, dataset, \
+    random_state
         See :class:`MomentClassifier`; the default of the outputs is the schema's target.
     radius : float, default=0.5
         Larger than for classification: the length of a row tells about its output.
