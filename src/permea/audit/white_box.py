@@ -269,6 +269,8 @@ class MomentExperiment:
             f"the estimator's mechanism on {self._others + 1} made-up {self._units} of two "
             "columns; says nothing about other rows, nor about its feature map"
         )
+        if getattr(new_model(make), "loss", "squared") != "squared":
+            self.note += ", nor about gradients of the logistic loss"
 
     @property
     def _units(self) -> str:
@@ -293,6 +295,7 @@ class MomentExperiment:
             "schema": None,
             "bins": None,
             "class_weight": None,
+            "loss": "squared",
             "ledger": None,
             "classes": list(_CLASSES),
             "output_domain": _DOMAIN,
