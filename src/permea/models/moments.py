@@ -936,9 +936,10 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    privacy, schema, features, bins, expected_size, neighbours, feature_norm, split, ledger, dataset, \
-    random_state
+    privacy, schema, features, bins, neighbours, feature_norm, split, ledger, dataset, random_state
         See :class:`MomentClassifier`; the default of the outputs is the schema's target.
+    expected_size : int, optional
+        See :class:`MomentClassifier`.
     radius : float, default=0.5
         Larger than for classification: the length of a row tells about its output.
     output_domain : (low, high), optional

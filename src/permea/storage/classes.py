@@ -428,7 +428,6 @@ _store(
 _MOMENTS: dict[str, Kind] = {
     "privacy": PRIVACY, "schema": maybe(SchemaKind()), "bins": maybe(COUNT),
     "expected_size": maybe(COUNT),
-    "expected_size": maybe(COUNT),
     "features": Either(Plain("fourier", "gradients", "identity"), template(*MAPS)),
     "neighbours": Plain("replace", "add/remove"), "radius": NORM, "feature_norm": NORM,
     "split": Either(Items(NOT_NEGATIVE, least=4, most=4), One("Split")),
