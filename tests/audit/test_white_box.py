@@ -148,7 +148,8 @@ class TestCanaries:
     @pytest.mark.parametrize("kind", [MomentClassifier, MomentRegressor])
     def test_they_attain_nearly_the_whole_claim(self, kind, neighbours):
         experiment = MomentExperiment(lambda: kind(privacy=promise(1), neighbours=neighbours))
-        least = 0.998 if kind is MomentClassifier else 0.98
+        # for add/remove the noised number of rows, 0.5 % of μ², is not audited
+        least = 0.995 if kind is MomentClassifier else 0.98
         assert least < experiment.attainable <= 1.0
 
     def test_the_expected_sums_are_those_of_the_mechanism(self):
