@@ -936,12 +936,14 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    privacy, schema, features, bins, neighbours, feature_norm, split, ledger, dataset, random_state
+    privacy, schema, features, bins, neighbours, feature_norm, ledger, dataset, random_state
         See :class:`MomentClassifier`; the default of the outputs is the schema's target.
     expected_size : int, optional
         See :class:`MomentClassifier`.
     radius : float, default=0.5
         Larger than for classification: the length of a row tells about its output.
+    split : (mean, second, cross, counts), default=(0.03, 0.47, 0.48, 0.02)
+        Shares of the budget; sums of outputs need less than counts of classes.
     output_domain : (low, high), optional
         The public range of the outputs, numbers or one number per output; needed with privacy,
         where a schema's target column is the default. Outputs outside are clipped.
@@ -973,9 +975,10 @@ class MomentRegressor(RegressorMixin, _MomentEstimator):  # type: ignore[misc]
         output_domain: tuple[ArrayLike, ArrayLike] | None = None,
         inference: str = "bayes",
         radius: float = 0.5,
+        split: tuple[float, float, float, float] = (0.03, 0.47, 0.48, 0.02),
         **shared: Any,
     ) -> None:
-        super().__init__(radius=radius, **shared)
+        super().__init__(radius=radius, split=split, **shared)
         self.output_domain = output_domain
         self.inference = inference
 
