@@ -1,5 +1,6 @@
 """The pieces that the methods are made of, each against a case with a known answer."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,7 @@ from permea.transfer.experts import (
     softmax,
     stack,
 )
-from permea.transfer.self_training import neighbourhood, self_train
+from permea.transfer.self_training import _SelfTraining, neighbourhood, self_train
 from permea.transfer.source import fit_mixtures, kept_directions
 from permea.transfer.target import number_labels
 from permea.transfer.task import AlignedSource, Task
@@ -188,6 +189,16 @@ def test_a_source_without_errors_is_used_though_easy_rows_do_not_show_it(problem
     known = replace(task, labels=np.where(np.arange(120) % 40 < per_class, task.truth, -1))
     model = self_train(known, dimensions=(2,), n_layers=1)
     assert (model.ensemble is not None) == used
+
+
+@pytest.mark.parametrize(("order", "alone"), [([0, 1, 2], True), ([1, 2, 0], False)])
+def test_mixtures_are_pooled_only_with_an_expert_that_is_clearly_better(problem, order, alone):
+    """Mixtures at the places of other classes are worse than the class means."""
+    model = copy(problem.source.model)
+    model.mixtures_ = tuple(one._replace(centres=one.centres[order]) for one in model.mixtures_)
+    training = _SelfTraining(replace(problem, source=replace(problem.source, model=model)))
+    assert (training.leading == "mixtures") == alone
+    assert (training.ensemble.weights == (1.0,)) == alone
 
 
 def test_an_ensemble_is_a_linear_pool_of_its_experts(problem):

@@ -15,6 +15,7 @@ from permea._arrays import Array, Indices
 from permea.transfer.source import ClassMixtures, ClassMoments, at_least
 from permea.transfer.task import AlignedSource, Task
 
+MIXTURES = "mixtures"  #: name of the expert that keeps most of the source
 _TEMPERATURES = np.geomspace(0.02, 1000, 60)
 _LEAST = 1e-4  # smallest likelihood of a label: a few wrong labels must not set the temperature
 _DIRECTIONS = (10, 20, 40)  # of the target, in which class covariances of the source are used
@@ -225,7 +226,7 @@ def source_experts(task: Task, mean: Array, directions: Array) -> dict[str, Any]
     model = source.model
     found: dict[str, Any] = {}
     if model.mixtures_:
-        found["mixtures"] = DensityExpert(model.mixtures_, source)
+        found[MIXTURES] = DensityExpert(model.mixtures_, source)
     centred = np.asarray(task.rows - mean, np.float64)
     for d in _DIRECTIONS:
         if model.moments_.seconds is not None and d <= len(directions):

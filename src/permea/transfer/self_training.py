@@ -8,11 +8,13 @@ Beside a usable source the posterior of a row is a product of two experts,
 
 p_t is a classifier of the target. p_s is a linear pool of the source's experts j (class densities,
 or its classifier), whose weights w maximise the likelihood of the labelled target rows, none of
-which an expert of the source was trained on: stacking. Without a usable source the posterior is p_t
-mixed with the vote of neighbouring rows. Self-training alternates between the labels that are most
-probable under this posterior and a target classifier that is fitted to these labels; rows are
-scored by classifiers that were fitted without them. How far the source is trusted is decided by its
-likelihood on the labelled rows, with the constants of `Settings`.
+which an expert of the source was trained on: stacking. The source's mixtures are its only expert
+unless another one explains the labelled rows better by more than two standard errors. Without a
+usable source the posterior is p_t mixed with the vote of neighbouring rows. Self-training
+alternates between the labels that are most probable under this posterior and a target classifier
+that is fitted to these labels; rows are scored by classifiers that were fitted without them. How
+far the source is trusted is decided by its likelihood on the labelled rows, with the constants of
+`Settings`.
 """
 
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from permea._arrays import Array, Indices
 from permea.compose import ReconstructionClassifier
 from permea.transfer.alignment import principal_directions
 from permea.transfer.experts import (
+    MIXTURES,
     SourceEnsemble,
     calibrate,
     match_proportions,
@@ -307,17 +310,23 @@ class _SelfTraining:
         )  # fmt: skip
 
     def stack_source(self) -> tuple[str, SourceEnsemble, float, Array]:
-        """Leading expert, ensemble, its temperature and its losses on the labelled rows."""
+        """Leading expert, ensemble, its temperature and its losses on the labelled rows.
+
+        The mixtures keep most of the source: they are pooled with experts that keep less only if
+        one of these explains the labelled rows better by more than chance.
+        """
         task = self.task
         offered = source_experts(task, self.mean, self.directions)
         known = np.flatnonzero(np.isin(task.labels, task.source.columns))
         labels = np.searchsorted(task.source.columns, task.labels[known])
-        scores = [expert.scores(task.rows[known]) for expert in offered.values()]
-        temperatures = [calibrate(one, labels) if known.size else 4.0 for one in scores]
-        posteriors = [softmax(one, t) for one, t in zip(scores, temperatures, strict=True)]
-        weights = stack(posteriors, labels)
+        scores = {name: expert.scores(task.rows[known]) for name, expert in offered.items()}
+        at = {name: calibrate(one, labels) if known.size else 4.0 for name, one in scores.items()}
+        each = {name: losses_of(scores[name], labels, at[name]) for name in offered}
+        if MIXTURES in each and not any(smaller_loss(one, each[MIXTURES]) for one in each.values()):
+            offered = {MIXTURES: offered[MIXTURES]}
+        weights = stack([softmax(scores[name], at[name]) for name in offered], labels)
         ensemble = SourceEnsemble(
-            tuple(offered.values()), tuple(temperatures), tuple(weights.tolist())
+            tuple(offered.values()), tuple(at[name] for name in offered), tuple(weights.tolist())
         )
         leading = list(offered)[int(weights.argmax())]
         if not known.size:
