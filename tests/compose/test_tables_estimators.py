@@ -238,6 +238,17 @@ def test_many_classes_by_the_logistic_loss():
     assert min(scores.values()) > 0.85
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_model_says_which_columns_matter(loss):
+    fitted = model(epsilon=8, loss=loss).fit(FRAME)
+    assert list(fitted.importances_)[:2] == ["age", "sex"]
+    age = fitted.explain()[0]
+    inner = slice(2, -1)  # between 20 and 90, where people are
+    assert np.all(np.diff(age.values[inner, 0]) > 0)
+    with pytest.raises(ValueError, match="schema"):
+        MomentClassifier().fit(np.arange(6.0)[:, None], [0, 1] * 3).explain()
+
+
 def test_noise_without_signal_is_said():
     with pytest.warns(NoiseWarning, match="fewer columns"):
         model(epsilon=0.05).fit(people(n=60))

@@ -1,6 +1,5 @@
 """``permea report``: what a model promises, achieves and leaks, in one HTML file."""
 
-import math
 import shlex
 from datetime import date
 from pathlib import Path
@@ -19,7 +18,6 @@ from permea.cli.options import Attacked, AttackTables, ModelFile, Rows, Trusted,
 from permea.cli.signatures import certificate_status, describe_certificate, trusted_keys
 from permea.cli.table_model import RowsOfTable, TableClassifier, unit_privacy
 from permea.cli.tables import check_output, write_result
-from permea.models.explanation import explain
 from permea.privacy import Privacy
 from permea.report import Report, content, render
 
@@ -110,33 +108,10 @@ def _effects(model: Any) -> tuple[list[content.ColumnEffect], list[content.Chart
     """What each column contributes, for a model that adds up the columns of a schema."""
     if schema_of(model) is None:
         return [], []
-    if hasattr(model, "explain"):
-        found = model.explain()
-    elif getattr(model, "loss_", "squared") == "squared":
-        found = _explained(model)
-    else:
-        return [], []
+    found = model.explain()
     classes: Any = getattr(model, "classes_", ())
     unit = f"contribution to {classes[1]}" if len(classes) == 2 else "contribution"
     return content.effects_of(found, unit)
-
-
-def _explained(model: Any) -> Any:
-    """Effects of columns in a row of typical length.
-
-    Rows are shrunk to a public radius, so a column counts less in them than by itself.
-    """
-    groups, mean = model.map_.groups_, model.mean_
-    length = math.sqrt(max(1.0 - float(mean @ mean), 0.0))  # of a row about the mean
-    shrunk = min(1.0, model.radius / length) if length > 0 else 1.0
-    return explain(
-        model.moments_,
-        model.model_,
-        groups,
-        model.map_.get_feature_names_out(),
-        mean=shrunk * mean,
-        unit=shrunk / math.sqrt(len(groups)),
-    )
 
 
 def _from_rows(
