@@ -612,8 +612,8 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         if self.privacy is not None and signal < SIGNAL_LIMIT:
             warnings.warn(
                 "The noise may be larger than what is to be learned: how much the model explains "
-                f"cannot be told from noise (signal to noise {signal:.1f}, below {SIGNAL_LIMIT:g}). "
-                "Use more rows, a larger epsilon, fewer columns or fewer bins; for a rare class, "
+                f"cannot be told from noise (signal to noise {signal:.1f}, below {SIGNAL_LIMIT:g})."
+                " Use more rows, a larger epsilon, fewer columns or fewer bins; for a rare class, "
                 "class weights.",
                 NoiseWarning,
                 stacklevel=3,
