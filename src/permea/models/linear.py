@@ -24,6 +24,8 @@ from scipy.linalg import eigh
 from permea._arrays import Array
 from permea.privacy.moments import Moments
 
+MAP_STRENGTH = 0.2
+"""The same for features of images and random ones, found on USPS (``moments_tune``)."""
 RIDGE_STRENGTH = 0.5
 """Ridge per spectral norm of the noise; found on public data (``docs/methods/moments.md``)."""
 

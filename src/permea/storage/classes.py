@@ -431,7 +431,7 @@ _MOMENTS: dict[str, Kind] = {
     "features": Either(Plain("fourier", "gradients", "identity"), template(*MAPS)),
     "neighbours": Plain("replace", "add/remove"), "radius": NORM, "feature_norm": NORM,
     "split": Either(Items(NOT_NEGATIVE, least=4, most=4), One("Split")),
-    "strength": NOT_NEGATIVE, "ledger": LEDGER, "dataset": maybe(TEXT), "random_state": SEED,
+    "strength": maybe(NOT_NEGATIVE), "ledger": LEDGER, "dataset": maybe(TEXT), "random_state": SEED,
 }  # fmt: skip
 _LEARNED: dict[str, Kind] = {
     "map_": One(*MAPS, "TableEncoder", p="p", D="D"), "mean_": floats("D"),
