@@ -181,7 +181,7 @@ def test_each_stage_of_a_round_is_answered_once_and_in_order():
     ask = Coordinator(make_party())
     with pytest.raises(RefusedError, match="did not begin"):
         ask.moments("round")
-    mean = open_mean(ask.mean("round"), ask.party.plan)
+    mean = 0.01 + 0.1 * open_mean(ask.mean("round"), ask.party.plan)
     ask.moments("round", 0.1 * mean)
     with pytest.raises(RefusedError, match="another mean"):
         ask.moments("round", 0.2 * mean)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import add_up, batches, sum_parts
-from permea.models.calibration import Calibration, calibrate, class_shares
+from permea.models.calibration import Calibration, calibrate
 from permea.models.explanation import Effect, explain
 from permea.models.features import (
     Chain,
@@ -87,16 +87,17 @@ class Part(NamedTuple):
     outputs: NDArray[Any]
     weights: Array | None = None  #: None for 1 each
 
+    def take(self, chosen: Any) -> "Part":
+        """Some of the rows, by a slice or a mask."""
+        rows = self.rows[chosen] if not isinstance(self.rows, dict) else None
+        if rows is None:
+            rows = {name: column[chosen] for name, column in self.rows.items()}
+        weights = None if self.weights is None else self.weights[chosen]
+        return Part(rows, self.outputs[chosen], weights)
+
     def cut(self, size: int) -> "Iterator[Part]":
         """The same in parts of at most ``size`` rows."""
-        for block in batches(len(self.outputs), size):
-            rows = (
-                {name: column[block] for name, column in self.rows.items()}
-                if isinstance(self.rows, dict)
-                else self.rows[block]
-            )
-            weights = None if self.weights is None else self.weights[block]
-            yield Part(rows, self.outputs[block], weights)
+        return map(self.take, batches(len(self.outputs), size))
 
 
 Parts = Callable[[], Iterable[Part]]
@@ -232,8 +233,6 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             X, y, size=self._public_size(X, groups), weighted=sample_weight is not None
         )
         whole = self._read_part(X, y, groups, sample_weight)
-        if charged is None:
-            self._declare_from(whole.outputs)
         return self._fit_parts(lambda: whole.cut(_CHUNK), charged, keep=True)
 
     def fit_chunks(self, chunks: Chunks, *, keep: bool = False, engine: str | None = None) -> Self:
@@ -470,7 +469,14 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         else:
             self.n_features_in_ = len(self.schema.features)
             self.feature_names_in_ = np.asarray(self.schema.features, dtype=object)
-        return self._guarded(lambda: self._part(X, y, groups, sample_weight))
+        if self.privacy is None:
+            self._declare_from(y if self.schema is None else self._frame_outputs(X, y))
+        part = self._guarded(lambda: self._part(X, y, groups, sample_weight))
+        if self.privacy is not None or part.weights is None:
+            return part
+        if not part.weights.any():
+            raise ValueError("All weights are zero: nothing is left to learn from.")
+        return part.take(part.weights > 0)
 
     def _part(
         self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, counted: Any = None
@@ -620,6 +626,11 @@ class _MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.schema is None
+        return tags
 
     def explain(self) -> list[Effect]:
         """What each column of the schema contributes, the most important first, with its noise.
@@ -800,6 +811,12 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
     moments_ : permea.privacy.moments.Moments
         What was released.
     model_ : permea.models.linear.LinearModel
+    calibration_ : permea.models.calibration.Calibration
+        From scores to probabilities, for the squared loss.
+    loss_ : {"squared", "logistic"}
+        What was minimised.
+    importances_ : dict of str to float
+        How much each column of the schema matters; see `explain`.
     holds_private_rows_ : bool
     n_features_in_ : int
 
@@ -919,7 +936,7 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         """Learn from a release: all of it is post-processing."""
         super().learn(released)
         self.loss_ = "squared"
-        self._calibration: Calibration | None = calibrate(self.moments_, self.model_)
+        self.calibration_: Calibration = calibrate(self.moments_, self.model_)
         return self
 
     def _descend(self, gradient: Callable[[Logits], tuple[Array, float]]) -> None:
@@ -930,10 +947,7 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
         """Logarithms of `predict_proba`."""
         scores: Array = np.concatenate([scores for _, scores in self._scores(X)]).astype(np.float64)
         if self.loss_ == "squared":
-            if getattr(self, "_calibration", None) is None:  # it is not part of a model file
-                self._calibration = calibrate(self.moments_, self.model_)
-            assert self._calibration is not None
-            scores = self._calibration.log_probabilities(scores)
+            scores = self.calibration_.log_probabilities(scores)
         return np.asarray(log_softmax(scores - np.log(self._weights_by_class()), axis=1))
 
     def predict_proba(self, X: Any) -> Array:
@@ -945,8 +959,9 @@ class MomentClassifier(ClassifierMixin, _MomentEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Array:
         """Logarithms of probabilities, with ``class_weight`` weighted; for two classes the odds."""
+        check_is_fitted(self, "model_")
         if self.class_weight == "balanced":
-            favour = -np.log(class_shares(self.moments_))
+            favour = -np.log(self.calibration_.priors)
         else:
             favour = np.log(self._weights_by_class())
         scores = self.predict_log_proba(X) + favour

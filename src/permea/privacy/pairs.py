@@ -151,7 +151,7 @@ def interaction(table: Array, noise: float) -> float:
     Examples
     --------
     >>> either = np.array([[[400.0, 100], [100, 400]], [[100, 400], [400, 100]]])
-    >>> bool(interaction(either, 10.0) > 50), bool(interaction(np.full((2, 2, 2), 250.0), 10.0) < 3)
+    >>> bool(interaction(either, 10.0) > 10), bool(interaction(np.full((2, 2, 2), 250.0), 10.0) < 3)
     (True, True)
     """
     rng = np.random.default_rng(0)

@@ -425,6 +425,11 @@ _store(
     variances=maybe(floats("D", "C")), centre=maybe(floats("D")),
 )  # fmt: skip
 
+_store(
+    "Calibration", "models.calibration", slopes=floats("C", "C"), offsets=floats("C"),
+    priors=floats("C", low=TINY),
+)  # fmt: skip
+
 _MOMENTS: dict[str, Kind] = {
     "privacy": PRIVACY, "schema": maybe(SchemaKind()), "bins": maybe(COUNT),
     "expected_size": maybe(COUNT),
@@ -443,8 +448,11 @@ _estimator(
     "MomentClassifier", "models.moments", check.promise, **_MOMENTS,
     classes=maybe(Either(Items(ANY_LABEL), ROW_OF_LABELS)),
     class_weight=Either(NONE, Plain("balanced"), Table(POSITIVE)),
-    loss=Plain("auto", "squared", "logistic"), caches=("_calibration",),
-    fitted={**_LEARNED, "classes_": labels("C"), "loss_": Plain("squared", "logistic")},
+    loss=Plain("auto", "squared", "logistic"),
+    fitted={
+        **_LEARNED, "classes_": labels("C"), "loss_": Plain("squared", "logistic"),
+        "calibration_": One("Calibration", C="C"),
+    },
 )  # fmt: skip
 
 _estimator(
