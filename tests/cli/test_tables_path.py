@@ -343,10 +343,28 @@ def test_a_data_dictionary_is_taken_over(hospital):
     assert (done.code, "label ill" in done.out) == (0, True)
 
 
-def test_moment_models_are_not_federated_by_distances(model):
-    done = model("federate", "model.permea", "--queries", "new.csv", "-o", "together.csv")
-    assert done.code == 2
-    assert "MomentFederation" in done.err
+def test_the_models_of_two_hospitals_are_pooled(model):
+    folder = model.folder
+    visits(500, 3).to_csv(folder / "other.csv", index=False)
+    done = model("train", "other.csv", *TRAIN[2:], "--unit", "person", "-o", "other.permea")
+    assert done.code == 0, done.err
+    both = ("model.permea", "other.permea")
+    done = model("federate", *both, "--disjoint", "--queries", "new.csv", "-o", "together.csv")
+    assert done.code == 0, done.err
+    assert "per person" in done.out
+    together = pd.read_csv(folder / "together.csv")
+    truth = pd.read_csv(folder / "new.csv")["ill"]
+    assert np.mean(together["prediction"] == truth) > truth.value_counts(normalize=True).max() + 0.1
+
+    schema = (folder / "patients.toml").read_text()
+    (folder / "wider.toml").write_text(schema.replace("high = 240", "high = 250"))
+    done = model("train", "other.csv", "--schema", "wider.toml", *TRAIN[4:], "--unit", "person",
+                 "-o", "wider.permea")  # fmt: skip
+    assert done.code == 0, done.err
+    done = model("federate", "model.permea", "wider.permea", "--queries", "new.csv", "-o", "x.csv")
+    assert done.code != 0
+    assert "another schema" in done.err
+    assert not (folder / "x.csv").exists()
 
 
 # ---- bad input -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 import typer
 from typer import Argument, Option
@@ -12,8 +13,9 @@ from permea.audit.signals import is_distance_based
 from permea.cli import options, signatures, tables
 from permea.cli.app import TOGETHER, command
 from permea.cli.console import Console, ExitCode, InputError, RefusedError, UsageError
-from permea.cli.models import feature_columns, load_model
+from permea.cli.models import feature_columns, load_model, model_input, read_rows, schema_of
 from permea.federation import ConsentError, Federation, Party
+from permea.federation.summary import summarise
 
 
 @command("federate", panel=TOGETHER)
@@ -37,7 +39,10 @@ def federate(
     ] = None,
     trusted: options.Trusted = None,
 ) -> None:
-    """Label rows by the distances of several parties: the nearest class over all of them wins.
+    """Label rows by the models of several parties: the nearest class over all of them wins.
+
+    Models from moments, which have no distances, are combined by the mean of their probabilities,
+    weighted by how many rows or people they were learned from. They must share one schema.
 
     With MODELS the private models are files on this machine; with --config the parties are
     queried over the network, and without --queries their service runs until it is stopped. A
@@ -64,7 +69,8 @@ def federate(
         console.result("stopped", {"stopped": True})
         return
     tables.check_table_output(console, output, queries)
-    frame = tables.read_table(queries)
+    read = {path: load_model(path, signatures.trusted_keys(trusted)) for path in models or []}
+    frame = tables.read_table(queries) if config else read_rows(next(iter(read.values())), queries)
     if config is not None:
         names: list[str] = []
         X = tables.numbers(frame, tables.numeric_columns(frame), queries)
@@ -73,28 +79,23 @@ def federate(
         parties = job.report.get("parties", {}).items()
         text = "\n".join(f"{safe_text(name):<18}{safe_text(said)}" for name, said in parties)
     else:
-        keys = signatures.trusted_keys(trusted)
-        read = {path: load_model(path, keys) for path in models or []}
-        _check_distances(read)
         names = feature_columns(next(iter(read.values())), frame, queries)
-        answer, values, text = _query_models(read, frame, names, queries, disjoint)
+        ask = _query_models if _have_distances(read) else _pool_models
+        answer, values, text = ask(read, frame, queries, disjoint)
     result = tables.with_predictions(frame.drop(columns=names), column, answer, queries)
     tables.write_predictions(console, result, output, text, values)
 
 
-def _check_distances(classifiers: dict[str, Any]) -> None:
-    """Refuse models that a federation by distances cannot combine, and say what can."""
-    without = [path for path, model in classifiers.items() if not is_distance_based(model)]
-    if without:
-        raise UsageError(
-            f"{tables.listed(without)} cannot be combined by distances: a model from moments has "
-            "none. Moments of several owners are added up before anything is learned, by "
-            "permea.federation.MomentFederation in Python; each owner encodes by the same schema."
-        )
+def _have_distances(classifiers: dict[str, Any]) -> bool:
+    """Whether all models have distances; models from moments have none, and are not mixed in."""
+    kinds = {is_distance_based(model) for model in classifiers.values()}
+    if len(kinds) > 1:
+        raise UsageError("Models with distances and models from moments cannot be combined.")
+    return kinds.pop()
 
 
 def _query_models(
-    classifiers: dict[str, Any], frame: pd.DataFrame, names: list[str], what: str, disjoint: bool
+    classifiers: dict[str, Any], frame: pd.DataFrame, what: str, disjoint: bool
 ) -> tuple[Any, dict[str, Any], str]:
     """Labels by models that are files here (004 Remark 6), values for JSON and text."""
     try:
@@ -102,20 +103,47 @@ def _query_models(
     except ConsentError as error:
         raise RefusedError(error) from error
     federation = Federation(parties, records="disjoint" if disjoint else "unknown")
+    names = feature_columns(next(iter(classifiers.values())), frame, what)
     answer = federation.predict(tables.numbers(frame, names, what))
-    summary = federation.summary()
+    return answer, *_told(federation.certificates, disjoint)
+
+
+def _pool_models(
+    classifiers: dict[str, Any], frame: pd.DataFrame, what: str, disjoint: bool
+) -> tuple[Any, dict[str, Any], str]:
+    """Labels by the mean of the parties' probabilities, weighted by their released sizes."""
+    models = list(classifiers.values())
+    first, classes = models[0], [str(name) for name in models[0].classes_]
+    for path, model in classifiers.items():
+        if model.holds_private_rows_:
+            raise RefusedError(f"{path} was trained without privacy; it does not leave its owner.")
+        same_schema = schema_of(model) == schema_of(first)
+        if not same_schema or [str(name) for name in model.classes_] != classes:
+            raise InputError(
+                f"{path} was trained with another schema or other classes than the first model. "
+                "Parties train with one schema file."
+            )
+    X = model_input(first, frame, what)
+    sizes = [model.moments_.size for model in models]
+    pooled = np.average([model.predict_proba(X) for model in models], axis=0, weights=sizes)
+    certificates = {Path(path).stem: model.certificate_ for path, model in classifiers.items()}
+    return first.classes_[pooled.argmax(axis=1)], *_told(certificates, disjoint)
+
+
+def _told(certificates: Any, disjoint: bool) -> tuple[dict[str, Any], str]:
+    """What the parties promise together, as values for JSON and as text."""
+    summary = summarise(certificates, "disjoint" if disjoint else "unknown")
     values = {
-        "parties": list(federation.names),
+        "parties": list(certificates),
         "private": summary.is_private and summary.is_verified,
         "verified": summary.is_verified,
         "status": summary.status,
         "certificates": {
-            name: signatures.certificate_status(one)
-            for name, one in federation.certificates.items()
+            name: signatures.certificate_status(one) for name, one in certificates.items()
         },
     }
     unverified = summary.is_private and not summary.is_verified
-    return answer, values, str(summary) + f"\n{signatures.HOW_TO_VERIFY}" * unverified
+    return values, str(summary) + f"\n{signatures.HOW_TO_VERIFY}" * unverified
 
 
 def _query_network(config: Path, queries: Any) -> Any:
