@@ -439,6 +439,11 @@ def test_the_plan_follows_from_the_document_alone():
     assert made.plan == wanted(features="fourier").prepare(4)
 
 
+def test_gradients_are_not_part_of_a_round():
+    with pytest.raises(ValueError, match="logistic loss"):
+        agree(wanted(loss="logistic"))
+
+
 def test_who_has_not_signed_is_not_believed():
     made = agree()
     foreign = made.signed(by=STRANGER)

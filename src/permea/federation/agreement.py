@@ -394,6 +394,11 @@ class Agreement:
         parameters = estimator.get_params(deep=False)
         own = type(estimator)(**{**parameters, **dict.fromkeys(_LOCAL)})
         plan = own.prepare(n_columns, n_targets)
+        if plan.n_gradients:
+            raise ValueError(
+                "Parties add up moments, and gradients of the logistic loss are not part of a "
+                "round: use loss='squared' or 'auto'."
+            )
         least = len(parties) if least_parties is None else least_parties
         shares = (1 if noise == "own" else least) if noise_shares is None else noise_shares
         classes = getattr(own, "classes_", None)
