@@ -13,8 +13,9 @@ from permea.federation.encryption.protocol import KeyHolder
 from permea.federation.errors import InvalidReplyError
 from permea.federation.flower.launch import QUIET, FleetOnly, app_bundle, be_quiet
 from permea.federation.service.config import ConfigError, FederationConfig, PartyConfig
+from permea.federation.service.deploy import train_model
 from permea.federation.transport import Failure
-from permea.storage import save
+from permea.storage import load, save
 
 pytest.importorskip("flwr")
 be_quiet()
@@ -331,6 +332,15 @@ key = "s.key"
         assert server.keys == {"a": tmp_path / "a.pub"}
         assert server.settings["retry"].timeout == 30
         assert server.settings["quorum"] == 1
+
+    def test_a_party_trains_with_a_promise_per_person(self, tmp_path):
+        X, people = np.random.default_rng(0).random((40, 2)), np.arange(40) // 2
+        np.savez(tmp_path / "rows.npz", X=X, y=people % 2, groups=people)
+        train = '[train]\ndata = "rows.npz"\nepsilon = 8\nlow = 0\nhigh = 1\nunit = "person"\n'
+        text = self.PARTY + train + "rows_per_person = 2\nn_components = 2\nn_layers = 1\n"
+        config = PartyConfig.from_file(self.write(tmp_path, text))
+        train_model(config)
+        assert load(config.model).certificate_.privacy.unit == "person"
 
     def test_encryption_is_a_matter_of_two_files(self, tmp_path):
         wanted = "quorum = 1\nencrypted = true\nbits = 8\nscale = [0, 2.5]\nn_jobs = 2"

@@ -22,7 +22,7 @@ _PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "client_
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
 _MODEL_KEYS = {"n_components", "n_layers", "branch_size"}
-_TRAIN_KEYS = {"data", "epsilon", "delta", "unit", "low", "high"}
+_TRAIN_KEYS = {"data", "epsilon", "delta", "unit", "rows_per_person", "low", "high"}
 
 
 class ConfigError(ValueError):
@@ -145,6 +145,7 @@ class Training:
             epsilon=file.value("train", "epsilon"),
             delta=table.get("delta", 0.0),
             unit=table.get("unit", "entry"),
+            rows_per_person=table.get("rows_per_person"),
             domain=(low, high),
         )
         options = {name: table[name] for name in _MODEL_KEYS & set(table)}

@@ -237,10 +237,11 @@ def train_model(config: PartyConfig) -> None:
         )
     with np.load(config.training.data, allow_pickle=False) as arrays:
         X, y = arrays["X"], arrays["y"]
+        people = arrays["groups"] if "groups" in arrays.files else None
     classifier = KAHMClassifier(
         privacy=config.training.privacy, allow_single_class=True, **config.training.options
     )
-    save(classifier.fit(X, y), config.model)
+    save(classifier.fit(X, y, groups=people), config.model)
 
 
 class PartyNode:
