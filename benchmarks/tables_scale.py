@@ -1,11 +1,11 @@
-"""Up to 50 million rows of 20 columns in Parquet: time and memory of a private fit, and Dask.
+"""Up to 50 million rows of 20 columns in Parquet: time and memory of a private fit.
 
 The rows are made up (12 numbers, 5 categories, 2 yes/no columns and a label) and written to a
 temporary folder in files of a million. Every size is fitted in a process of its own, in two passes
 over the files. The floor is what any method of moments must do at least: `pandas.read_parquet` of
-every file and one matrix product of as many features. All processes compute on one thread, Dask's
-workers too. CPU seconds stand beside the seconds because they depend less on other work. What is
-done is kept in the folder for temporary files: ``--resume`` takes it from there.
+every file and one matrix product of as many features. All processes compute on one thread. CPU
+seconds stand beside the seconds because they depend less on other work. What is done is kept in the
+folder for temporary files: ``--resume`` takes it from there.
 """
 
 import json
@@ -107,16 +107,10 @@ def floor(folder, n_rows):
     return time.perf_counter() - start, time.process_time() - cpu
 
 
-def on_workers(folder, n_rows, n_workers):
-    """Seconds on a cluster of processes with one thread each, after a small fit to warm up."""
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
-        fit(folder, FILE, engine="dask")
-        return fit(folder, n_rows, engine="dask")[0]
+def write_files(folder, n_rows, seed):
+    for number in range(n_rows // FILE):
+        rows = make_rows(FILE, [seed, number])
+        pq.write_table(rows, f"{folder}/{number:03d}.parquet", row_group_size=FILE // 4)
 
 
 def sizes_table(folder, sizes, kept):
@@ -139,18 +133,6 @@ def sizes_table(folder, sizes, kept):
     )  # fmt: skip
 
 
-def workers_table(folder, n_rows, kept):
-    if "workers" not in kept:
-        kept["workers"] = [on_workers(folder, n_rows, count) for count in (1, 2)]
-    times = dict(enumerate(kept["workers"], start=1))
-    print(f"**Dask**, {n_rows / 1e6:g} million rows; the goal is 1.7 times.\n")
-    rows = [
-        [count, f"{took:.1f}", f"{n_rows / took:.0f}", f"{times[1] / took:.2f}"]
-        for count, took in times.items()
-    ]
-    table(["workers", "seconds", "rows per second", "times one worker"], rows)
-
-
 def main():
     parser = options_of(__doc__)
     parser.add_argument("--rows", type=int, default=SIZES[-1], help="of the largest table")
@@ -162,11 +144,8 @@ def main():
     sizes = [n_rows for n_rows in SIZES if n_rows <= options.rows]
     kept = Kept("tables-scale", options.resume)
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(max(sizes) // FILE):
-            rows = make_rows(FILE, [options.seed, number])
-            pq.write_table(rows, f"{folder}/{number:03d}.parquet", row_group_size=FILE // 4)
+        write_files(folder, max(sizes), options.seed)
         sizes_table(folder, sizes, kept)
-        workers_table(folder, sizes[1], kept)
     return None
 
 

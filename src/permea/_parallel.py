@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from joblib import Parallel, delayed, effective_n_jobs
@@ -12,6 +13,8 @@ from permea._progress import progress
 Result = TypeVar("Result")
 Part = TypeVar("Part")
 Total = TypeVar("Total")
+
+_TERMS = 8  # results that a worker adds up at once
 
 
 def run_parallel(
@@ -62,26 +65,56 @@ def sum_parts(
 ) -> Total:
     """Add up ``function(part)`` over the parts of a table, one after the other or on workers.
 
-    With ``engine="dask"`` the parts go to the workers of the current Dask client, and only the
-    results come back. What goes wrong with a part is not told in detail, because the messages of
-    a worker, which it also logs, may hold values of rows. The function returns None for a part
-    without rows.
+    With ``engine="dask"`` the parts go to the workers of the current Dask client, which add up
+    their results too: one result comes back. What goes wrong with a part is not told in detail,
+    because the messages of a worker, which it also logs, may hold values of rows. The function
+    returns None for a part without rows.
 
     Examples
     --------
     >>> sum_parts(len, ["abc", "de"])
     5
     """
-    total = add_up(map(function, parts) if engine is None else _on_workers(function, parts, engine))
+    if engine is None:
+        total = add_up(map(function, parts))
+    else:
+        client, delayed = _dask(engine)
+        work = [delayed(_guarded)(function, part) for part in parts]
+        while len(work) > 1:
+            work = [
+                delayed(_add_answers)(work[k : k + _TERMS]) for k in range(0, len(work), _TERMS)
+            ]
+        total = _result(client.compute(work[0]).result()) if work else None
     if total is None:
         raise ValueError("The table has no rows.")
     return total
 
 
-def _on_workers(
-    function: Callable[[Part], Total], parts: Sequence[Part], engine: str
-) -> Iterator[Total]:
-    """Results of workers, as they come."""
+def map_parts(
+    function: Callable[[Part], Result], parts: Sequence[Part], *, engine: str | None = None
+) -> list[Result]:
+    """``function(part)`` of every part, one after the other or on workers: see `sum_parts`.
+
+    Examples
+    --------
+    >>> map_parts(len, ["abc", "de"])
+    [3, 2]
+    """
+    if engine is None:
+        return [function(part) for part in parts]
+    client, delayed = _dask(engine)
+    work = client.compute([delayed(_guarded)(function, part) for part in parts])
+    return [_result(answer) for answer in client.gather(work)]
+
+
+def check_engine(engine: str | None) -> None:
+    """Raise an error if an engine is unknown, or there is no client; nothing is computed."""
+    if engine is not None:
+        _dask(engine)
+
+
+def _dask(engine: str) -> tuple[Any, Callable[..., Any]]:
+    """The current client, and what makes a task of a function."""
     if engine != "dask":
         raise ValueError(f"engine must be None or 'dask', got {engine!r}.")
     try:
@@ -90,26 +123,35 @@ def _on_workers(
     except ImportError:
         raise ImportError("engine='dask' needs Dask: pip install 'permea[dask]'.") from None
     try:
-        client: Any = distributed.get_client()
+        return distributed.get_client(), partial(delayed, pure=False)
     except ValueError:
         raise ValueError(
             "engine='dask' needs a client: client = distributed.Client('tcp://scheduler:8786')."
         ) from None
-    work = client.compute([delayed(_guarded, pure=False)(function, part) for part in parts])
-    for future in distributed.as_completed(work):  # type: ignore[no-untyped-call]
-        done, result = future.result()
-        future.release()
-        if not done:
-            raise ValueError("A worker could not read or use its part of the table.")
-        yield result
 
 
-def _guarded(function: Callable[[Part], Total], part: Part) -> tuple[bool, Total | None]:
+Answer = tuple[bool, Result | None]  # whether a task could be done, and its result
+
+
+def _guarded(function: Callable[[Part], Result], part: Part) -> Answer[Result]:
     """Run on a worker, which would log the arguments of a function that raises."""
     try:
         return True, function(part)
     except Exception:
         return False, None
+
+
+def _add_answers(answers: Sequence[Answer[Total | None]]) -> Answer[Total | None]:
+    if not all(done for done, _ in answers):
+        return False, None
+    return True, add_up(result for _, result in answers)
+
+
+def _result(answer: Answer[Result]) -> Result:
+    done, result = answer
+    if not done:
+        raise ValueError("A worker could not read or use its part of the table.")
+    return cast("Result", result)
 
 
 def batches(n_rows: int, size: int) -> Iterable[slice]:

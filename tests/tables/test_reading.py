@@ -20,7 +20,8 @@ from permea._parallel import add_up, sum_parts
 from permea.models.moments import MomentClassifier
 from permea.privacy import Budget, Ledger, Privacy
 from permea.tables import Category, Number, Schema, YesNo
-from permea.tables.reading import Chunks, people_weights, read_chunks
+from permea.tables.people import count_units, people_weights
+from permea.tables.reading import Chunks, read_chunks
 
 N = 23
 SECRET = "Smith-Rosenkranz"
@@ -391,6 +392,17 @@ def test_a_table_that_grows_between_two_passes_is_refused(tmp_path, newcomer):
     path.write_text(f"who,x\na,1\na,2\nb,3\n{newcomer},4\n")
     with pytest.raises(ValueError, match="grew"):
         list(weighted())
+
+
+def test_units_are_counted_as_the_schema_reads_them_and_without_an_error(tmp_path):
+    schema = Schema({"x": Number(0, 9)}, person="who")
+    path = tmp_path / "t.csv"
+    path.write_text("who,x\n7, 1\n 7,2\n7.0,3\n,4\nNA,5\n8,6\n")
+    assert count_units(read_chunks(path, rows=2), schema, "person") == 2
+    assert count_units(read_chunks(path, rows=2), schema, "record") == 6
+    for broken in ("who,x\n1,2,3\n", "who,x\n", 'who,x\n1,"2\n'):
+        path.write_text(broken)
+        assert count_units(read_chunks(path), schema, "person") <= 1  # what could be read
 
 
 # ---- workers -------------------------------------------------------------------------------------

@@ -100,20 +100,11 @@ def plan_counts(
     >>> abs(tight_epsilon([one.loss], 1e-5) - 1) < 1e-3
     True
     """
-    if "moments" not in RELEASES[privacy.unit] or privacy.delta <= 0:
-        raise ValueError(
-            "Counts hide whole records or people with Gaussian noise: they need unit='record' or "
-            f"'person' and delta > 0, e.g. delta=1e-5; got {privacy.describe()}."
-        )
-    if privacy.sampler != "grid" or privacy.clip_norm is not None:
-        raise ValueError("Counts have a grid of their own: leave out sampler and clip_norm.")
-    if neighbours not in RELATIONS[privacy.unit]:
-        raise ValueError(f"neighbours must be 'replace' or 'add/remove', got {neighbours!r}.")
+    check_countable(privacy, neighbours)
     if not sizes or min(sizes) < 1:
         raise ValueError("There is nothing to count: no table with at least one cell.")
-    most = {"replace": math.sqrt(2 * len(sizes)), "add/remove": math.sqrt(len(sizes))}
-    scale = most[neighbours] / gaussian_mu(privacy.epsilon, privacy.delta)
-    steps = 1 << max(0, min(math.floor(math.log2(_SIGMA / scale)), MOST_STEPS.bit_length() - 1))
+    most = most_moved(len(sizes))
+    steps = row_steps(most[neighbours] / gaussian_mu(privacy.epsilon, privacy.delta))
     moved = {name: steps * value * (1.0 + 1e-12) for name, value in most.items()}
     cells = sum(sizes)
     sigma = grid_sigma(privacy.epsilon, privacy.delta, moved[neighbours], cells)
@@ -127,6 +118,35 @@ def plan_counts(
     )
 
 
+def check_countable(privacy: Privacy, neighbours: Neighbours) -> None:
+    """Check that counts can keep this promise."""
+    if "moments" not in RELEASES[privacy.unit] or privacy.delta <= 0:
+        raise ValueError(
+            "Counts hide whole records or people with Gaussian noise: they need unit='record' or "
+            f"'person' and delta > 0, e.g. delta=1e-5; got {privacy.describe()}."
+        )
+    if privacy.sampler != "grid" or privacy.clip_norm is not None:
+        raise ValueError("Counts have a grid of their own: leave out sampler and clip_norm.")
+    if neighbours not in RELATIONS[privacy.unit]:
+        raise ValueError(f"neighbours must be 'replace' or 'add/remove', got {neighbours!r}.")
+
+
+def most_moved(n_tables: int) -> dict[Neighbours, float]:
+    """How far one unit may move the counts of so many tables, in units of one row.
+
+    Examples
+    --------
+    >>> most_moved(8)["replace"]
+    4.0
+    """
+    return {"replace": math.sqrt(2 * n_tables), "add/remove": math.sqrt(n_tables)}
+
+
+def row_steps(scale: float) -> int:
+    """Steps that one row counts, when the noise is to be ``scale`` rows."""
+    return 1 << max(0, min(math.floor(math.log2(_SIGMA / scale)), MOST_STEPS.bit_length() - 1))
+
+
 def sum_counts(codes: Codes, plan: CountPlan) -> list[Integers]:
     """Exact counts in whole steps: a row adds its weight to one cell of every table.
 
@@ -138,8 +158,12 @@ def sum_counts(codes: Codes, plan: CountPlan) -> list[Integers]:
     >>> (sum_counts(Codes([cells]), plan)[0] / plan.steps).tolist()
     [1.0, 0.0, 2.0]
     """
-    weights = np.ones(len(codes.cells[0])) if codes.weights is None else codes.weights
-    steps = np.trunc(weights * plan.steps).astype(np.int64)
+    if codes.weights is None:
+        return [
+            _occurrences(cells, size) * plan.steps
+            for cells, size in zip(codes.cells, plan.sizes, strict=True)
+        ]
+    steps = np.trunc(codes.weights * plan.steps).astype(np.int64)
     tables = []
     for cells, size in zip(codes.cells, plan.sizes, strict=True):
         table = np.zeros(size, np.int64)
@@ -147,6 +171,11 @@ def sum_counts(codes: Codes, plan: CountPlan) -> list[Integers]:
         np.add.at(table, cells[known], steps[known])
         tables.append(table)
     return tables
+
+
+def _occurrences(cells: Integers, size: int) -> Integers:
+    """How often each cell occurs; -1 stands for none."""
+    return np.bincount(cells + 1, minlength=size + 1)[1:].astype(np.int64)
 
 
 def release_counts(
@@ -179,14 +208,23 @@ def release_counts(
     ]
     if plan.neighbours == "add/remove":
         n_units = max(round(tables[0].sum()), 1)
-    certificate = payment.certify(_certify(plan, description, n_units, source.seeded))
+    paper = certify_counts(
+        plan, description, f"σ = {plan.noise:.4g} {plan.privacy.unit}s", len(plan.sizes),
+        n_units=n_units, seeded=source.seeded,
+    )  # fmt: skip
+    certificate = payment.certify(paper)
     return Counts(tables, plan.noise, certificate)
 
 
 def _counted(codes: Codes, plan: CountPlan) -> tuple[list[Integers], int]:
+    check_units(codes)
+    return sum_counts(codes, plan), codes.n_units
+
+
+def check_units(codes: Codes) -> None:
+    """Check that counts of these rows fit into 64 bits."""
     if codes.n_units > _MOST_UNITS:
         raise OverflowError(f"Counts of more than {_MOST_UNITS} rows do not fit into 64 bits.")
-    return sum_counts(codes, plan), codes.n_units
 
 
 def release_table_counts(
@@ -231,14 +269,17 @@ def release_table_counts(
     return release_counts(read, plan, description=description, rows=frame, **options)
 
 
-def _certify(plan: CountPlan, description: str, n_units: int, seeded: bool) -> Certificate:
+def certify_counts(
+    plan: Any, description: str, noise: str, n_tables: int, *, n_units: int, seeded: bool
+) -> Certificate:
+    """The certificate of a release of counts in so many tables; ``plan`` says what it costs."""
     privacy = plan.privacy
     public = (f"the number of {privacy.unit}s",) if plan.neighbours == "replace" else ()
     certificate = Certificate(
         privacy=privacy,
         n_rows=n_units,
-        n_columns=len(plan.sizes),
-        noise=f"Gaussian on counts; σ = {plan.noise:.4g} {privacy.unit}s",
+        n_columns=n_tables,
+        noise=f"Gaussian on counts; {noise}",
         seeded=seeded,
         exposed_entries=0.0,
         record_epsilon=privacy.epsilon,
@@ -247,7 +288,7 @@ def _certify(plan: CountPlan, description: str, n_units: int, seeded: bool) -> C
         simple_record_delta=privacy.delta,
         not_protected=(*public, NOT_PROTECTED[-1]),
         neighbours=RELATIONS[privacy.unit][plan.neighbours],
-        released=f"{description}, from counts in {len(plan.sizes)} public tables; no rows",
+        released=f"{description}, from counts in {n_tables} public tables; no rows",
     )
     if plan.neighbours == "add/remove":
         epsilon = tight_epsilon([plan.replace_loss], privacy.delta)

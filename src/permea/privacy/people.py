@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea._arrays import Integers
+
 LARGEST_GROUP = 2**16  # rows of one person that the proof covers
 
 
@@ -20,18 +22,31 @@ def count_rows(groups: ArrayLike) -> Counter[Any]:
     return Counter(_person_ids(groups))
 
 
-def count_people(groups: ArrayLike) -> int:
-    """How many persons there are, which is public where neighbours replace one.
-
-    It never fails, because it may be called before a charge; wrong ids are refused after it.
+def person_places(groups: ArrayLike) -> Integers:
+    """A number for the person of every row; no id is compared as anything but what it is.
 
     Examples
     --------
-    >>> count_people(["ann", "bob", "ann"]), count_people([["ann"], ["bob", "cid"]])
+    >>> person_places(["ann", "bob", "ann"]).tolist()
+    [0, 1, 0]
+    """
+    places: dict[Any, int] = {}
+    return np.array([places.setdefault(one, len(places)) for one in _person_ids(groups)], np.int64)
+
+
+def count_people(groups: ArrayLike) -> int:
+    """How many persons there are, which is public where neighbours replace one.
+
+    Rows without a person do not count. It never fails, because it may be called before a charge;
+    wrong ids are refused after it.
+
+    Examples
+    --------
+    >>> count_people(["ann", "bob", "ann", None]), count_people([["ann"], ["bob", "cid"]])
     (2, 0)
     """
     try:
-        return len(set(np.asarray(groups, dtype=object).ravel().tolist()))
+        return len({who for who in np.asarray(groups, dtype=object) if not _is_missing(who)})
     except (TypeError, ValueError):
         return 0
 
@@ -67,14 +82,15 @@ def row_weights(groups: ArrayLike, counted: Counter[Any] | None = None) -> NDArr
     """
     people = _person_ids(groups)
     rows = Counter(people) if counted is None else counted
-    if rows and max(rows.values()) > LARGEST_GROUP:
+    if any(person not in rows for person in people):
+        raise ValueError("These rows are of persons whose rows were not counted before.")
+    shares = np.array([rows[person] for person in people], dtype=np.float64)
+    if np.any(shares > LARGEST_GROUP):
         raise ValueError(
             f"A person has more than {LARGEST_GROUP} rows, which the proof does not cover. Leave "
             "out rows by a rule that looks at one person at a time."
         )
-    if any(person not in rows for person in people):
-        raise ValueError("These rows are of persons whose rows were not counted before.")
-    return 1.0 / np.array([rows[person] for person in people], dtype=np.float64)
+    return 1.0 / shares
 
 
 def _person_ids(groups: ArrayLike) -> list[Any]:

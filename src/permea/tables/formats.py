@@ -21,7 +21,7 @@ from permea.tables.reading import csv_names
 from permea.tables.schema import Schema
 
 TO_FILL_IN = "?"
-_ROLES = ("label", "target", "person", "ignored", "pairs", "missing_values")
+_ROLES = ("label", "target", "person", "ignored", "pairs", "missing_values", "rules")
 _LARGEST = 50_000_000  # bytes of a schema file
 S = TypeVar("S", bound=Schema)
 
@@ -45,6 +45,7 @@ _DRAFT_HEADER = """\
 # target = "column"     # the number to predict
 # person = "column"     # whose row it is
 # ignored = ["column"]  # what is not used; "time*" stands for all names that begin with time
+# rules = ["out >= in"] # what holds between numbers or dates; also "a = b + c"
 """
 _EMPTY: dict[str, dict[str, Any]] = {
     "?": {"kind": TO_FILL_IN},

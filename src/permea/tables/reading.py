@@ -11,7 +11,7 @@ import gzip
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,9 +20,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote
-
-import numpy as np
-from numpy.typing import NDArray
 
 from permea._progress import progress_rows
 
@@ -216,7 +213,7 @@ def _frame(table: Any, names: Sequence[str]) -> "pd.DataFrame":
 
 
 def _from_arrow(table: Any) -> Any:
-    pa, pd = _import_module("pyarrow", "cli"), _import_module("pandas", "cli")
+    pa, pd = load_module("pyarrow", "cli"), load_module("pandas", "cli")
     # With missing values they would become floats, which are not exact above 2**53.
     kinds = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
     return table.to_pandas(types_mapper=kinds.get)
@@ -236,7 +233,7 @@ def _file(path: Path) -> Chunks:
         raise ValueError(f"{path}: {reason}. Check the path and the permissions.") from None
     if start == b"PAR1":
         return _parquet(path)
-    _import_module("pyarrow.csv", "cli")
+    load_module("pyarrow.csv", "cli")
     names, delimiter = _csv_header(path)
     piece = partial(_csv_tables, os.fspath(path), delimiter, names[-1:])
     return Chunks(names, (piece,), what=str(path), hint=_ROWS_READABLE)
@@ -275,7 +272,7 @@ def _csv_tables(
 ) -> Iterator[Any]:
     """Batches of text; the types of cells are the schema's business."""
     names = list(dict.fromkeys([*names, *last]))
-    pa, reader = _import_module("pyarrow", "cli"), _import_module("pyarrow.csv", "cli")
+    pa, reader = load_module("pyarrow", "cli"), load_module("pyarrow.csv", "cli")
     convert = reader.ConvertOptions(
         column_types={name: pa.string() for name in names},
         include_columns=names,
@@ -298,7 +295,7 @@ def _csv_tables(
 
 
 def _parquet(path: Path) -> Chunks:
-    datasets = _import_module("pyarrow.dataset", "cli")
+    datasets = load_module("pyarrow.dataset", "cli")
     try:
         dataset = datasets.dataset(
             os.fspath(path), format="parquet", partitioning="hive", exclude_invalid_files=False
@@ -377,7 +374,7 @@ def _sqlite(address: str, query: str) -> Iterator[Answer]:
 
 @contextmanager
 def _postgres(address: str, query: str) -> Iterator[Answer]:
-    psycopg = _import_module("psycopg", "postgres")
+    psycopg = load_module("psycopg", "postgres")
     with (
         _explained(psycopg.errors.ProgrammingError, psycopg.Error),
         closing(psycopg.connect(address, connect_timeout=30)) as connection,
@@ -390,7 +387,7 @@ def _postgres(address: str, query: str) -> Iterator[Answer]:
 
 @contextmanager
 def _duckdb(address: str, query: str) -> Iterator[Answer]:
-    duckdb = _import_module("duckdb", "sql")
+    duckdb = load_module("duckdb", "sql")
     path = unquote(address.removeprefix("duckdb:").removeprefix("///"))
     with (
         _explained((duckdb.CatalogException, duckdb.ParserException), duckdb.Error),
@@ -423,116 +420,16 @@ def _names(cursor: Any) -> tuple[str, ...]:
 
 def _fetched(cursor: Any) -> "Iterator[pd.DataFrame]":
     """Values as the database gives them, each by itself: no type is chosen for a column."""
-    frames, names = _import_module("pandas", "cli"), _names(cursor)
+    frames, names = load_module("pandas", "cli"), _names(cursor)
     while rows := cursor.fetchmany(ROWS):
         yield frames.DataFrame(rows, columns=list(names), dtype=object)
 
 
-def _import_module(name: str, extra: str) -> Any:
+def load_module(name: str, extra: str) -> Any:
+    """A module of a package that may be missing."""
     try:
         return import_module(name)
     except ImportError:
         raise ImportError(
             f"Reading this table needs {name.partition('.')[0]}: pip install 'permea[{extra}]'."
         ) from None
-
-
-# ---- people --------------------------------------------------------------------------------------
-
-Ids = NDArray[Any]
-
-
-@dataclass(frozen=True, repr=False)
-class WeightedChunks:
-    """Frames with the weight 1/m of every row, m being the rows of its person in the table.
-
-    Calling it gives an iterator over (frame, weights). Every pass counts again and stops where a
-    person has more rows than before, so that her weights never add up to more than 1, even if the
-    table grows meanwhile. `people_weights` makes it.
-    """
-
-    chunks: Chunks
-    people: "Callable[[pd.DataFrame], Ids]"
-    counts: dict[Any, int] | None  # rows of every person; None if the table is in their order
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Column names."""
-        return self.chunks.names
-
-    def __call__(self) -> "Iterator[tuple[pd.DataFrame, NDArray[np.float64]]]":
-        """Read the table from its beginning."""
-        return self._ordered() if self.counts is None else self._counted(self.counts)
-
-    def _counted(self, counts: dict[Any, int]) -> "Iterator[tuple[pd.DataFrame, Any]]":
-        left = dict(counts)
-        for frame in self.chunks():
-            ids, inverse, rows = _distinct(self.people(frame))
-            for person, more in zip(ids, rows, strict=True):
-                left[person] = left.get(person, 0) - more
-                if left[person] < 0:
-                    raise ValueError("The table grew while it was read. Read a copy of it.")
-            yield frame, (1.0 / np.array([counts[person] for person in ids]))[inverse]
-
-    def _ordered(self) -> "Iterator[tuple[pd.DataFrame, Any]]":
-        frames = _import_module("pandas", "cli")
-        rest: Any = None  # the rows of the last person, which may go on
-        for frame in chain(self.chunks(), [None]):
-            if frame is not None:
-                rest = frame if rest is None else frames.concat([rest, frame])
-            people = self.people(rest)
-            if np.any(people[1:] < people[:-1]):
-                raise ValueError("The rows are not in the order of their people. Sort them first.")
-            end = len(rest) if frame is None else int(np.argmax(people == people[-1]))
-            if end:
-                _, inverse, rows = _distinct(people[:end])
-                yield rest[:end], (1.0 / rows)[inverse]
-            rest = rest[end:]
-
-
-def people_weights(
-    chunks: Chunks, person: "str | Callable[[pd.DataFrame], Ids]", *, ordered: bool = False
-) -> WeightedChunks:
-    """Weights 1/m of rows, for a table in which a person has m rows in any places.
-
-    One pass over the table counts the rows of every person. The counts stay in memory, some hundred
-    bytes per person, however many rows there are. For a table that is sorted by person nothing is
-    counted before, and memory holds one chunk and the rows of one person.
-
-    Parameters
-    ----------
-    chunks : Chunks
-    person : str or callable
-        The column that tells people apart, or a function of a frame that gives their ids.
-    ordered : bool, default=False
-        Whether the rows are sorted by ``person``: text in the order of its characters, numbers by
-        size. If they turn out not to be, an error is raised while they are read.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> visits = read_chunks(pd.DataFrame({"patient": [7, 7, 8], "age": [61, 62, 40]}), rows=2)
-    >>> [weights.tolist() for _, weights in people_weights(visits, "patient")()]
-    [[0.5, 0.5], [1.0]]
-    """
-    people = partial(_column, person) if isinstance(person, str) else person
-    if ordered:
-        return WeightedChunks(chunks, people, None)
-    counts: Counter[Any] = Counter()
-    for frame in (chunks.select([person]) if isinstance(person, str) else chunks)():
-        ids, _, rows = _distinct(people(frame))
-        for each, more in zip(ids, rows, strict=True):
-            counts[each] += more
-    return WeightedChunks(chunks, people, dict(counts))
-
-
-def _column(name: str, frame: "pd.DataFrame") -> Ids:
-    return frame[name].to_numpy(dtype=object)
-
-
-def _distinct(ids: Ids) -> tuple[list[Any], NDArray[np.intp], NDArray[np.int64]]:
-    """Different ids, the place of every row's id among them, and how often each occurs."""
-    places, found = _import_module("pandas", "cli").factorize(ids)
-    if np.any(places < 0) or "" in (known := found.tolist()):
-        raise ValueError("A row has no person id. Every row must belong to somebody.")
-    return known, places, np.bincount(places, minlength=len(known))

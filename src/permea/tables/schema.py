@@ -13,9 +13,10 @@ import numpy as np
 from permea._arrays import Array
 from permea._files import write_atomically
 from permea._text import safe_text
-from permea.tables.columns import MISSING, Blanks, Choice, Column, Number, Values, as_text
+from permea.tables.columns import MISSING, Blanks, Choice, Column, Date, Number, Values, as_text
 from permea.tables.encoding import MOST_FEATURES, TableEncoder
 from permea.tables.frames import column_names, column_values
+from permea.tables.rules import Rule
 
 LONG_LIST = 100
 
@@ -42,6 +43,9 @@ class Schema:
         be declared.
     pairs : sequence of (str, str), default=()
         Pairs of features whose products are features too.
+    rules : sequence of str, default=()
+        What holds between numbers or dates of a row: ``"discharge >= admission"``,
+        ``"total = food + rent"``. Synthetic tables keep it.
     missing_values : sequence of str
         Texts that stand for a missing value, in any case, unless they are a declared category.
 
@@ -68,10 +72,11 @@ class Schema:
     ignored: tuple[str, ...] = field(default=(), kw_only=True)
     pairs: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     missing_values: tuple[str, ...] = field(default=MISSING, kw_only=True)
+    rules: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", dict(self.columns))
-        for name in ("ignored", "missing_values"):
+        for name in ("ignored", "missing_values", "rules"):
             object.__setattr__(self, name, _texts(getattr(self, name), name))
         if isinstance(self.pairs, str) or not isinstance(self.pairs, Iterable):
             raise ValueError("pairs must be lists of two different feature columns.")
@@ -107,8 +112,27 @@ class Schema:
                 yield "pairs must be lists of two different feature columns"
         if len(set(self.pairs)) < len(self.pairs):
             yield "a pair is there twice"
+        yield from self._rule_problems()
         if not self.features:
             yield "there is no feature: declare a column without a role"
+
+    def _rule_problems(self) -> Iterable[str]:
+        for text in self.rules:
+            try:
+                names = Rule.parse(text).names
+            except ValueError as error:
+                yield f"{safe_text(text)!r}: {error}"
+                continue
+            for name in names:
+                if not isinstance(self.columns.get(name), Number | Date) or self.is_ignored(name):
+                    yield f"{safe_text(text)!r}: {safe_text(name)!r} is no declared number or date"
+                    return
+            if len(set(names)) < len(names):
+                yield f"{safe_text(text)!r}: a column is there twice"
+            elif not Rule.parse(text).can_hold(
+                {name: _range(self.columns[name]) for name in names}
+            ):
+                yield f"{safe_text(text)!r} can never hold within the declared ranges"
 
     def __repr__(self) -> str:
         roles = {role: getattr(self, role) for role in ("label", "target", "person")}
@@ -135,6 +159,11 @@ class Schema:
         """Names of all columns that are used: features, label, target and person."""
         roles = (self.label, self.target, self.person)
         return (*self.features, *(name for name in roles if name is not None))
+
+    @property
+    def parsed_rules(self) -> tuple[Rule, ...]:
+        """The declared rules, ready to be applied."""
+        return tuple(Rule.parse(text) for text in self.rules)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -305,7 +334,7 @@ class Schema:
         """Kinds of problems of every column with one: features, label, target and person."""
         self.check_columns(frame)
         _, problems = self._read(frame, [name for name in self.names if name != self.person])
-        if self.person is not None and self._people(frame) is None:
+        if self.person is not None and None in self.person_ids(frame):
             problems[self.person] = [_NO_PERSON]
         return problems
 
@@ -324,12 +353,29 @@ class Schema:
 
     def people(self, frame: Any) -> Values:
         """Identifiers of the person of every row, as text: 7, 7.0 and " 7" are the same person."""
+        people = self.person_ids(frame)
+        if None in people:
+            raise ValueError(unreadable({str(self.person): [_NO_PERSON]}))
+        return np.array(people, dtype=object)
+
+    def n_people(self, frame: Any) -> int:
+        """How many persons there are; rows without one do not count."""
+        return len({*self.person_ids(frame)} - {None})
+
+    def person_ids(self, frame: Any) -> list[str | None]:
+        """Identifiers of the person of every row as text, and None where one is missing.
+
+        No identifier is refused: this may be called before a charge, for `n_people`.
+        """
         if self.person is None:
             raise ValueError("This schema declares no person; set it to the name of a column.")
-        people = self._people(frame)
-        if people is None:
-            raise ValueError(unreadable({self.person: [_NO_PERSON]}))
-        return people
+        if self.person not in column_names(frame, self.features):
+            raise ValueError(f"The table has no column {self.person!r}.")
+        values, blanks = column_values(frame, self.person, self.features), self._blanks
+        if values.dtype.kind in "iu" and not blanks.numbers:
+            return [str(number) for number in values.tolist()]
+        listed = values.tolist()
+        return [None if blanks.cover(one) else _whole_text(as_text(one)) for one in listed]
 
     def check(self) -> list[str]:
         """What is loose in this schema; an empty list if nothing is.
@@ -378,29 +424,16 @@ class Schema:
     def _read(
         self, frame: Any, names: Iterable[str]
     ) -> tuple[dict[str, Array], dict[str, list[str]]]:
-        blanks = self._blanks
+        blanks, features = self._blanks, self.features
         positions, problems = {}, {}
         for name in names:
-            values = column_values(frame, name, self.features)
+            values = column_values(frame, name, features)
             positions[name], found = self.columns[name].read(values, blanks)
             if found:
                 problems[name] = found
         if len({len(column) for column in positions.values()}) > 1:
             raise ValueError("The columns of this table have different lengths.")
         return positions, problems
-
-    def _people(self, frame: Any) -> Values | None:
-        """Identifiers as text, or None if one is missing."""
-        assert self.person is not None
-        if self.person not in column_names(frame, self.features):
-            raise ValueError(f"The table has no column {self.person!r}.")
-        values = column_values(frame, self.person, self.features)
-        blanks, listed = self._blanks, values.tolist()
-        if values.dtype.kind in "iu" and not blanks.numbers:
-            return values.astype(str)
-        if any(blanks.cover(value) for value in listed):
-            return None
-        return np.array([_whole_text(as_text(value)) for value in listed], dtype=str)
 
     @property
     def _blanks(self) -> Blanks:
@@ -432,6 +465,13 @@ def _with_suggestion(name: str, candidates: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, [str(other) for other in candidates], n=1)
     hint = f" (did you mean {safe_text(near[0])!r}?)" if near else ""
     return f"{safe_text(name)!r}{hint}"
+
+
+def _range(column: Column) -> tuple[float, float]:
+    """Declared range of a number, or of a date in days."""
+    number = column.days if isinstance(column, Date) else column
+    assert isinstance(number, Number)
+    return float(number.low), float(number.high)
 
 
 def _texts(values: Any, name: str) -> tuple[str, ...]:
