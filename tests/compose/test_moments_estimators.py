@@ -166,12 +166,30 @@ def test_fabricated_records_train_a_model_that_works_on_real_rows(digits):
     assert made.data.shape == X.shape
     assert made.data.min() >= 0
     assert made.data.max() <= 16
-    assert "drawn from class means" in str(made.certificate)
+    assert "drawn from the mean and covariance of each class" in str(made.certificate)
     learned = MomentClassifier(features="identity").fit(made.data, made.labels)
     assert learned.score(X_test, y_test) > 0.75
     # fabricated rows are nobody's rows: as far from the private ones as new rows are
     nearest = np.sqrt(np.square(made.data[:100, None] - X[None]).sum(-1)).min(1)
     assert nearest.min() > 1.0
+
+
+def test_fabricated_records_keep_the_shape_of_each_class_and_know_people():
+    """One class is long, the other round: a common covariance would make them alike."""
+    rng = np.random.default_rng(0)
+    long = rng.normal(size=(4000, 2)) * [3.0, 0.3] + 8
+    both = np.vstack([long, rng.normal(size=(4000, 2)) * [0.6, 0.6] + [8, 11]])
+    labels = np.repeat([0, 1], 4000)
+    made = fabricate_records(
+        both, labels, privacy=promise(8.0, unit="person"), classes=[0, 1], n_rows=4000,
+        groups=np.arange(8000) // 2, random_state=0,
+    )  # fmt: skip
+    assert made.certificate.privacy.unit == "person"
+    spread = [made.data[made.labels == label].std(axis=0) for label in (0, 1)]
+    assert spread[0][0] > 3 * spread[0][1]
+    assert spread[1][0] < 2 * spread[1][1]
+    means = [made.data[made.labels == label].mean(axis=0) for label in (0, 1)]
+    np.testing.assert_allclose(means, [[8, 8], [8, 11]], atol=0.3)
 
 
 def canary_scores(relation, planted, runs, noise_share=1.0):

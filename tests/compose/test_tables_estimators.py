@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 import permea
 from permea import Ledger, MomentClassifier, MomentRegressor, Privacy, Schema
 from permea.models.features import ScaledIdentity
-from permea.models.moments import NoiseWarning
+from permea.models.moment_estimator import NoiseWarning
 from permea.privacy.release import PrivacyWarning, UnreadableRowsError
 from permea.tables import Category, Number, YesNo
 from permea.tables.reading import read_chunks
@@ -282,3 +282,15 @@ def test_a_pipeline_that_fits_on_raw_rows_is_warned_about():
         with warnings.catch_warnings():
             warnings.simplefilter("error", PrivacyWarning)
             make_pipeline(harmless, last).fit(X, X[:, 0] > 0.5)
+
+
+@pytest.mark.parametrize("person", ["pid", None])
+def test_an_empty_table_is_named_as_such(person):
+    schema = SCHEMA.with_roles(person=person, ignored=["days", "pid"][: 2 - bool(person)])
+    plain = MomentClassifier(schema=schema)
+    with pytest.raises(ValueError, match="no rows"):
+        plain.fit(FRAME[:0])
+    with pytest.raises(ValueError, match="no rows"):
+        plain.fit(FRAME).predict(FRAME[:0])
+    with pytest.raises(UnreadableRowsError, match=r"Schema\.problems"):
+        model().fit(FRAME[:0])

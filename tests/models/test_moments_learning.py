@@ -14,7 +14,7 @@ from permea.models.features import (
     ScaledIdentity,
     SideBySide,
 )
-from permea.models.linear import bayesian, class_gaussians, ridge
+from permea.models.linear import bayesian, ridge
 from permea.privacy import Privacy
 from permea.privacy.moments import Moments, plan_moments
 
@@ -63,9 +63,37 @@ def test_gradients_know_the_direction_and_the_place_of_an_edge():
     assert turned.argmax() == 2
 
 
+def test_colour_counts_where_its_edges_are_longest():
+    """One channel alone varies: the features are those of this channel as a grey image."""
+    grey = np.random.default_rng(0).random((4, 6, 9))
+    colour = np.stack([np.zeros_like(grey), grey, np.full_like(grey, 0.0)], axis=-1)
+    found = OrientedGradients(image_shape=(6, 9, 3)).fit_transform(colour.reshape(4, -1))
+    wanted = OrientedGradients(image_shape=(6, 9)).fit_transform(grey.reshape(4, -1))
+    np.testing.assert_array_equal(found, wanted)
+    equal = np.repeat(grey[..., None], 3, axis=-1).reshape(4, -1)
+    np.testing.assert_array_equal(
+        OrientedGradients(image_shape=(6, 9, 3)).fit_transform(equal), wanted
+    )
+
+
+@pytest.mark.parametrize("exponent", [0.375, 0.25])
+def test_flatter_roots_are_powers_of_the_shares_with_norm_one(exponent):
+    X = np.random.default_rng(1).random((5, 144))
+    X[0] = 0.0
+    shares = np.square(OrientedGradients().fit_transform(X))
+    wanted = shares**exponent
+    wanted[1:] /= np.linalg.norm(wanted[1:], axis=1, keepdims=True)
+    found = OrientedGradients(exponent=exponent).fit_transform(X)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 def test_wrong_shapes_are_named():
     with pytest.raises(ValueError, match="image_shape"):
         OrientedGradients().fit(np.zeros((1, 15)))
+    with pytest.raises(ValueError, match="channels"):
+        OrientedGradients(image_shape=(4, 4, 2)).fit(np.zeros((1, 16)))
+    with pytest.raises(ValueError, match="exponent"):
+        OrientedGradients(exponent=0.3).fit(np.zeros((1, 16)))
     with pytest.raises(ValueError, match="inducing_points"):
         PublicNystrom(np.zeros((3, 2))).fit(np.zeros((1, 5)))
     with pytest.raises(ValueError, match="expecting 3 features"):
@@ -158,13 +186,3 @@ def release_of_numbers(Z, y, epsilon, rng):
         exact.outputs + counts * rng.normal(), np.maximum(exact.squares + counts * rng.normal(), 0),
         exact.size, second, cross, counts,
     )  # fmt: skip
-
-
-def test_class_gaussians_find_means_and_covariance():
-    rng = np.random.default_rng(0)
-    centres, A = np.array([[0.0, 4.0], [3.0, -1.0]]), np.array([[1.0, 0.0], [0.7, 0.3]])
-    labels = rng.integers(2, size=40_000)
-    Z = centres[labels] + rng.normal(size=(40_000, 2)) @ A.T
-    means, factor = class_gaussians(Moments.of(Z, np.eye(2)[labels]))
-    np.testing.assert_allclose(means, centres, atol=0.04)
-    np.testing.assert_allclose(factor @ factor.T, A @ A.T, atol=0.04)

@@ -11,6 +11,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from permea import (
     FuzzyClassifier,
+    HullClassifier,
     KAHMClassifier,
     MembershipClassifier,
     MomentClassifier,
@@ -31,6 +32,7 @@ from permea.privacy import (
 from permea.privacy.moments import ChargedMoments, plan_moments
 from permea.privacy.release import UnreadableRowsError, charge_rows
 from permea.storage import StorageError
+from permea.tables import Number, Schema, YesNo
 
 ENTRY = Privacy(epsilon=1, domain=(0, 1))
 RECORD = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
@@ -57,6 +59,10 @@ def by_records(ledger, X, y):
     return fabricate_records(X, y, privacy=RECORD, classes=[0, 1], ledger=ledger)
 
 
+def by_source(ledger, X, y):
+    return SourceModel(privacy=RECORD, classes=[0, 1], ledger=ledger).fit(X, y)
+
+
 def by_chunks(ledger, X, y):
     model = MomentClassifier(privacy=RECORD, classes=[0, 1], features="identity", ledger=ledger)
     return model.fit_chunks(lambda: iter([(X, y)]))
@@ -77,11 +83,12 @@ WAYS = {
     "membership": by_rows(MembershipClassifier),
     "fuzzy": by_rows(FuzzyClassifier),
     "moments": by_moments,
+    "source of moments": by_source,
     "chunks": by_chunks,
     "regression": by_regression,
     "records": by_records,
 }
-LABELLED = {"moments", "chunks", "records"}
+LABELLED = {"moments", "chunks", "records", "source of moments"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -308,3 +315,38 @@ def test_a_first_chunk_without_rows_is_refused_in_words():
     for none in ([], [(np.zeros((0, 3)), [])]):
         with pytest.raises(ValueError, match="at least one row"):
             model.fit_chunks(lambda none=none: iter(none))
+
+
+def not_utf8(texts):
+    """A column of pyarrow in which one text is no text: reading it fails, quoting the bytes."""
+    pa = pytest.importorskip("pyarrow")
+    raw = pa.array([text.encode("latin-1") for text in texts], pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(texts), raw.buffers())
+
+
+@pytest.mark.parametrize("ids", [[*"abc", 10**5000], not_utf8([*"abc", "\xe9"])], ids=["long", "é"])
+def test_people_that_cannot_be_counted_are_refused_after_the_charge(ids):
+    """The number of people sets the number of bins, which is part of what is charged."""
+    schema = Schema({"x": Number(0, 1), "y": YesNo()}, label="y", person="id")
+    table = {"x": [0.1, 0.2, 0.3, 0.4], "y": [1, 0, 1, 0], "id": ids}
+    promise = Privacy(epsilon=1, delta=1e-5, unit="person")
+    for kind in (MomentClassifier, HullClassifier, SourceModel):
+        ledger = Ledger()
+        with pytest.raises(UnreadableRowsError):
+            kind(privacy=promise, schema=schema, ledger=ledger, dataset="d").fit(table)
+        assert len(ledger.events) == 1
+
+
+@pytest.mark.parametrize("kind", [MomentClassifier, HullClassifier, SourceModel])
+def test_no_warning_depends_on_a_row(kind):
+    """Sums of numbers near the largest overflow in both directions, where they are checked."""
+    X, y = rows_and_labels()
+    X[:3] = 1e308
+    said = []
+    for last in (1e308, -1e308):
+        X[-3:] = last
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            kind(privacy=RECORD, classes=[0, 1], features="identity", random_state=0).fit(X, y)
+        said.append({one.category for one in caught})
+    assert said[0] == said[1]

@@ -111,7 +111,7 @@ def test_the_noise_has_the_planned_size():
 
 def test_an_audit_of_the_gradients_stays_below_the_promise_and_refutes_less_noise():
     """The canary's constant and direction, summed over all gradients: the likelihood ratio."""
-    made = plan(8.0, delta=1e-3, gradient_share=0.9)
+    made = plan(8.0, delta=1e-3, further_shares=(0.9, 0.01, 0.01))
     crowd, canary = np.zeros((20, 3)), np.array([[1.0, 0.0, 0.0]])
 
     def bound(share):

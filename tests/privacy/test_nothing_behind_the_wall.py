@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 import permea
 from permea import (
     FuzzyClassifier,
+    HullClassifier,
     KAHMClassifier,
     KernelAffineHullMachine,
     MembershipClassifier,
@@ -66,6 +67,12 @@ def moments(kind, **options):
     return lambda: kind(privacy=RECORD, features="identity", random_state=SEED, **options)
 
 
+def drawn(name):
+    return lambda: FAMILIES[name](
+        privacy=RECORD, features="identity", classes=range(3), rows_per_class=30, random_state=SEED
+    )
+
+
 def table_model():
     inner = kahm(privacy=unit_privacy(ENTRY), random_state=SEED)
     return TableClassifier(inner, columns=list("abcde"), label="y", privacy=ENTRY)
@@ -78,10 +85,23 @@ ESTIMATORS = {
         for way in (False, True, "discrepancy")
     },
     "source": lambda: SourceModel(privacy=ENTRY, random_state=SEED),
+    "source, per record": lambda: SourceModel(privacy=RECORD, classes=range(3), random_state=SEED),
+    "source, per record, add/remove, kahm": lambda: SourceModel(
+        privacy=RECORD,
+        classes=range(3),
+        random_state=SEED,
+        neighbours="add/remove",
+        classifier=kahm(rows_per_class=30),
+    ),
     "moment classifier": moments(MomentClassifier, classes=range(3)),
     "moment classifier, add/remove": moments(
         MomentClassifier, classes=range(3), neighbours="add/remove"
     ),
+    "hulls": moments(HullClassifier, classes=range(3), n_directions=3),
+    "hulls, add/remove": moments(
+        HullClassifier, classes=range(3), neighbours="add/remove", metric="likelihood"
+    ),
+    **{f"{name}, per record": drawn(name) for name in FAMILIES},
     "moment regressor": moments(MomentRegressor, output_domain=(0, 2)),
     "moment regressor, ridge": moments(MomentRegressor, output_domain=(0, 2), inference="ridge"),
     "table": table_model,
@@ -125,6 +145,16 @@ def blind_wall(monkeypatch):
         none = {name: np.zeros_like(getattr(sums, name)) for name in ("second", "cross", "counts")}
         return release(self, replace(sums, **none))
 
+    def no_sums(stage):
+        release_stage = getattr(ChargedMoments, stage)
+
+        def without(self, sums, *given):
+            return release_stage(self, np.zeros_like(sums), *given)
+
+        monkeypatch.setattr(ChargedMoments, stage, without)
+
+    for stage in ("release_scatter", "release_losses", "release_gradient"):
+        no_sums(stage)
     monkeypatch.setattr(ChargedRows, "release", rows)
     monkeypatch.setattr(ChargedMoments, "release_mean", mean)
     monkeypatch.setattr(ChargedMoments, "release", moments)
@@ -230,6 +260,10 @@ COMMANDS = {
         "-o", "out.permea",
     ],
     "source": ["source", "data.csv", "--components", "3", "--layers", "2", "-o", "out.permea"],
+    "source --unit record": [
+        "source", "data.csv", "--unit", "record", "--delta", "1e-5", "--class", "0", "--class", "1",
+        "--class", "2", "-o", "out.permea",
+    ],
     "fabricate": ["fabricate", "data.csv", "--components", "3", "-o", "out.csv"],
 }  # fmt: skip
 PROMISE = ["--epsilon", "2", "--domain", "0", "1", "--seed", str(SEED)]

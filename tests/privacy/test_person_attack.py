@@ -1,16 +1,19 @@
 """A person moves the exact sums behind ``fit`` by her own term and by nothing else."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
-from permea import MomentClassifier, MomentRegressor, Privacy
+from permea import Ledger, MomentClassifier, MomentRegressor, Privacy, SourceModel
 from permea.privacy.moments import ChargedMoments
 from permea.privacy.release import UnreadableRowsError
-from permea.tables import Category, Number, Schema
+from permea.tables import Category, Date, Number, Schema
 
 PERSON = Privacy(epsilon=1.0, delta=1e-5, unit="person", domain=(0, 1))
 SCHEMA = Schema(
-    {"a": Number(0, 1), "b": Number(0, 1, missing=True), "c": Category(("u", "v"))}
+    {"a": Number(0, 1), "b": Number(0, 1, missing=True), "c": Category(("u",), other=True)}
+    | {"when": Date("2020-01-01", "2024-12-31")}
     | {"died": Category(("no", "yes")), "score": Number(0, 1)},
     ignored=("score",),
     label="died",
@@ -62,7 +65,9 @@ def fit_numbers(data, dtype):
 
 def as_frame(data, dtype):
     X, y, ids = data
+    days = np.datetime64("2019-12-01") + (X[:, 0] * 1900).astype("timedelta64[D]")
     return {
+        "when": days if dtype is np.float64 else days.astype(str),
         "a": X[:, 0].astype(dtype), "b": np.where(X[:, 1] < 0.1, np.nan, X[:, 1]).astype(dtype),
         "c": np.where(X[:, 2] < 0.5, "u", "v"), "died": np.where(y == 1, "yes", "no"),
         "score": X[:, 0], "id": np.char.add("p", ids.astype(str)),
@@ -84,12 +89,19 @@ def fit_chunks(data, dtype):
     MomentClassifier(privacy=PERSON, schema=SCHEMA, bins=5).fit_chunks(chunks)
 
 
+def fit_source(data, dtype):
+    made = SourceModel(privacy=PERSON, schema=SCHEMA, neighbours="add/remove")
+    made.fit(as_frame(data, dtype))
+
+
 def fit_weighted(data, dtype):
     fit_arrays(data, dtype, class_weight={0: 0.3, 1: 1.0})
 
 
 @pytest.mark.parametrize(
-    "fit", [fit_arrays, fit_numbers, fit_frame, fit_chunks, fit_weighted], ids=lambda f: f.__name__
+    "fit",
+    [fit_arrays, fit_numbers, fit_frame, fit_chunks, fit_weighted, fit_source],
+    ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rows", [1, 1000])
@@ -132,3 +144,19 @@ def test_other_lengths_are_refused(cut):
         model.fit_chunks(lambda: [(X, y, ids)])
     with pytest.raises(UnreadableRowsError):
         model.fit(X, y, groups=ids)
+
+
+@pytest.mark.parametrize("ids", ["spelled in many ways", "missing"])
+def test_what_is_laid_out_before_the_charge_does_not_depend_on_her_rows(ids):
+    """The number of people is public, and sets the bins; how she writes her id is not."""
+    spelled = [" " * k + "p0" for k in range(4000)]
+    layouts = []
+    for hers in (["p0"], spelled if ids != "missing" else ["p0"] + [None] * 4000):
+        rng = np.random.default_rng(0)
+        frame = as_frame(world(rng, np.arange(300), np.r_[len(hers), np.ones(299, int)]), float)
+        frame["id"] = np.append(np.array(hers, dtype=object), frame["id"][len(hers) :])
+        clf = MomentClassifier(privacy=PERSON, schema=SCHEMA, ledger=Ledger())
+        with contextlib.suppress(UnreadableRowsError):
+            clf.fit(frame)
+        layouts.append((clf.map_.n_features_out_, clf.ledger.events[-1].description))
+    assert layouts[0] == layouts[1]

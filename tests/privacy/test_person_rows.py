@@ -60,7 +60,7 @@ def test_a_missing_declaration_is_told_before_the_charge():
     with pytest.raises(ValueError, match="groups is missing"):
         release(X, promise(), ledger=ledger)
     with pytest.raises(ValueError, match="groups is missing"):
-        KAHMClassifier(privacy=promise(), ledger=ledger).fit(X, [0, 1] * 3)
+        KAHMClassifier(privacy=promise(), release="rows", ledger=ledger).fit(X, [0, 1] * 3)
     with pytest.raises(ValueError, match="rows_per_person is missing"):
         release(X, promise(rows=None), groups=GROUPS, ledger=ledger)
     assert len(ledger) == 0
@@ -81,9 +81,11 @@ def test_classifiers_source_and_pairs_take_groups():
     rng = np.random.default_rng(1)
     rows, labels, groups = rng.random((60, 3)), np.repeat([0, 1], 30), np.arange(60) // 2
     wide = promise(rows=2, epsilon=8.0)
-    model = KAHMClassifier(privacy=wide, n_layers=1).fit(rows, labels, groups=groups)
+    model = KAHMClassifier(privacy=wide, release="rows", n_layers=1).fit(
+        rows, labels, groups=groups
+    )
     assert model.certificate_.privacy.unit == "person"
-    source = SourceModel(privacy=wide).fit(rows, labels, groups=groups)
+    source = SourceModel(privacy=wide, release="rows").fit(rows, labels, groups=groups)
     assert source.certificate_.privacy.unit == "person"
     pair = release_pair(X, X[:, :1], promise(), promise(), groups=GROUPS)
     assert pair.outputs.certificate.privacy.unit == "person"

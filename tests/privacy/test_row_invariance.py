@@ -28,6 +28,7 @@ from permea.models.features import (
 )
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.moments import plan_moments, sum_features, sum_moments, to_steps
+from permea.tables import Category, Number, Schema
 
 CLASSES = 3
 POINTS = np.random.default_rng(5).uniform(0, 255, size=(12, 64))
@@ -37,6 +38,8 @@ MAPS = {
     "gradients": Chain([OrientedGradients(), RandomFourier(n_frequencies=20)]),
     "raw fourier": RandomFourier(n_frequencies=16),
     "edges": OrientedGradients(cells=(1, 2), orientations=6),
+    "flatter edges": OrientedGradients(cells=2, orientations=5, exponent=0.375),
+    "colour": OrientedGradients(image_shape=(4, 4, 4), cells=2, orientations=5, exponent=0.25),
     "points": PublicNystrom(POINTS, scale=0.002),
     "both": SideBySide([ScaledIdentity(domain=(0, 255)), RandomFourier(n_frequencies=5)]),
 }
@@ -297,3 +300,33 @@ def test_the_step_to_whole_numbers_refuses_what_is_no_number():
             sum_moments(np.zeros((1, 2)), np.array([[1.0, bad]]), plan)
     huge = to_steps(np.array([[1e308, -1e308], [5e-324, 0.0]]), 1.0, 2**16)
     assert huge.tolist() == [[46340.0, -46340.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("last", [True, 5, "five", 0.5])
+def test_the_type_of_one_label_does_not_change_the_labels_of_other_rows(last):
+    """NumPy makes numbers of [True, 5] and texts of [True, "five"]; a label stays what it is."""
+    label = Category(["True", "False"], other=True)
+    schema = Schema({"x": Number(0, 1), "y": label}, label="y")
+    model = MomentClassifier(privacy=promise(), schema=schema)
+    plan = model.prepare(1)
+    rows = {"x": [0.2, 0.4, 0.6]}
+    sums = model.moment_sums(rows, [True, False, last], np.zeros(plan.n_features), plan)
+    assert (sums.counts[:2] / 2**32).tolist() == [1, 1 + (last is True)]
+
+
+def test_a_sparse_row_that_reaches_into_another_is_refused_after_the_charge():
+    """A column number outside the matrix would be written into the row after it."""
+    from scipy.sparse import csr_matrix
+
+    from permea.privacy.release import UnreadableRowsError
+
+    rows = csr_matrix(np.eye(6))
+    rows.indices[2] = 7
+    ledger = Ledger()
+    promise = Privacy(epsilon=1, delta=1e-5, unit="record", domain=(0, 1))
+    model = MomentClassifier(
+        privacy=promise, features="identity", classes=[0, 1], ledger=ledger, dataset="rows"
+    )
+    with pytest.raises(UnreadableRowsError):
+        model.fit(rows, [0, 1] * 3)
+    assert len(ledger) == 1

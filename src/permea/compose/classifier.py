@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,11 +33,14 @@ from permea.compose.layers import (
     nearest_first,
 )
 from permea.fabricate.rows import Stop, fabricate
+from permea.models.base import matching_scores
+from permea.models.hull import HullClassifier
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.partition import partition
 from permea.privacy import Ledger, Privacy
 from permea.privacy.estimator import FLOATS, PrivateEstimator
-from permea.privacy.release import Release
+from permea.privacy.release import RELEASES, Release
+from permea.tables import Schema
 
 _PLAIN_BRANCH = 1000  # 004 eq. (59)
 _LARGEST_BRANCH = 8000  # a kernel matrix of 256 MB in single precision
@@ -82,8 +85,25 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         the noise is, because averaging over more rows is what removes noise. It depends on the
         declared privacy alone, never on the data.
     privacy : permea.privacy.Privacy, default=None
-        Perturb the rows with this guarantee before anything else sees them. None learns from the
-        rows as they are, and the fitted classifier contains them.
+        The guarantee. Per entry, the rows are perturbed before anything else sees them. Per record
+        or person, class moments are released instead, and the models learn from rows that are
+        drawn from them: see ``release``. None learns from the rows as they are, and the fitted
+        classifier contains them.
+    release : "auto", "rows" or "moments", default="auto"
+        What leaves the wall. "moments" are those of a `permea.HullClassifier`, which becomes
+        ``encoder_``; "rows" has noise on every row, so much of it per record that little can be
+        learned. "auto" is "rows" per entry and "moments" otherwise.
+    schema : permea.tables.Schema, default=None
+        For "moments": what is declared about the columns of a table, whose rows are then frames.
+    features : {"fourier", "gradients", "identity"} or transformer, default="fourier"
+        For "moments": the public map of one row, see `permea.HullClassifier`.
+    classes : sequence, default=None
+        For "moments": the public set of labels, declared and never read from the rows.
+    neighbours : {"replace", "add/remove"}, default="replace"
+        For "moments": how neighbouring data sets differ.
+    rows_per_class : int, default=1000
+        For "moments": rows that are drawn for each class. There are at most ``n_components``
+        layers then, however few coordinates the rows have.
     fabricate : bool, int, "discrepancy" or "original", default=False
         Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``. True is
         the default stopping rule; the others are rules of `permea.fabricate`.
@@ -116,6 +136,8 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         The branch size in use.
     n_features_in_ : int
         Number of features p.
+    encoder_ : permea.HullClassifier or None
+        After a release of moments: it turns rows into the coordinates that the models know.
 
     Examples
     --------
@@ -135,6 +157,12 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         "n_layers": whole(1),
         "branch_size": whole(1) | one_of("auto"),
         "privacy": instance(Privacy) | None,
+        "release": one_of("auto", "rows", "moments"),
+        "schema": instance(Schema) | None,
+        "features": instance(str) | has("transform"),
+        "classes": has("__len__") | None,
+        "neighbours": one_of("replace", "add/remove"),
+        "rows_per_class": whole(2),
         "fabricate": boolean | whole(0) | one_of("discrepancy", "original"),
         "partition_on": one_of("noised", "original"),
         "ledger": instance(Ledger) | None,
@@ -151,6 +179,12 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         n_layers: int = 5,
         branch_size: int | str = "auto",
         privacy: Privacy | None = None,
+        release: str = "auto",
+        schema: Schema | None = None,
+        features: Any = "fourier",
+        classes: ArrayLike | None = None,
+        neighbours: str = "replace",
+        rows_per_class: int = 1000,
         fabricate: bool | Stop = False,
         partition_on: str = "noised",
         ledger: Ledger | None = None,
@@ -163,6 +197,12 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         self.n_layers = n_layers
         self.branch_size = branch_size
         self.privacy = privacy
+        self.release = release
+        self.schema = schema
+        self.features = features
+        self.classes = classes
+        self.neighbours = neighbours
+        self.rows_per_class = rows_per_class
         self.fabricate = fabricate
         self.partition_on = partition_on
         self.ledger = ledger
@@ -175,15 +215,25 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         """The unfitted model of the first layer."""
         return KernelAffineHullMachine() if self.model is None else self.model
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+    def _dimension(self) -> int:
+        """N of the families by name, which have the parameter ``n_components``."""
+        chosen = getattr(self, "n_components", "auto")
+        if chosen != "auto":
+            return int(chosen)
+        encoder: HullClassifier | None = getattr(self, "encoder_", None)
+        return 20 if encoder is None else encoder.hulls_.n_spread()
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
         """Learn a model of every class.
 
         Parameters
         ----------
-        X : array-like of shape (N, p)
+        X : array-like of shape (N, p), or a frame with the columns of ``schema``
             Training rows.
-        y : array-like of shape (N,)
-            Class labels.
+        y : array-like of shape (N,), optional
+            Class labels; with a schema the default is its label column.
         groups : array-like of shape (N,), optional
             Whose each row is; needed for a promise per person.
 
@@ -193,13 +243,18 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
             This classifier, fitted.
         """
         validate_parameters(self)
+        self.encoder_: HullClassifier | None = None
         check_depth(self._first_layer(), self.n_layers)
         if self.privacy is None and self.fabricate is not False:
             raise ValueError(
                 "fabricate makes new rows out of noised ones and needs privacy=Privacy(…)."
             )
+        if self._learns_from_moments():
+            return self._fit_drawn(X, y, groups)
         charged = self._charge(X, "training rows of a classifier", groups)
-        rows, targets = self._read(X, y, check_outputs=check_classification_targets)
+        rows, targets = self._read(
+            X, cast(ArrayLike, y), check_outputs=check_classification_targets
+        )
         classes, labels = np.unique(targets, return_inverse=True)
         released = self._release(charged, rows, len(classes))
         self.branch_size_ = self._chosen_branch_size(released)
@@ -214,6 +269,47 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         del X, rows  # from here on there is only what was released
         return self.learn(released, targets)
 
+    def _learns_from_moments(self) -> bool:
+        """Whether moments are released; refuses what goes with noise on rows only."""
+        if self.privacy is None or self.release == "rows":
+            if self.schema is not None:
+                raise ValueError("A schema needs privacy with release='moments'.")
+            return False
+        if self.release == "auto" and RELEASES[self.privacy.unit][0] != "moments":
+            return False
+        if self.fabricate is not False or self.partition_on == "original":
+            raise ValueError(
+                "fabricate and partition_on are about noised rows: give release='rows', or leave "
+                "them at their defaults."
+            )
+        return True
+
+    def _fit_drawn(self, X: Any, y: Any, groups: Any) -> Self:
+        """Learn from rows that are drawn from a release of class moments."""
+        self._start()
+        return self.learn_drawn(hull_encoder(self).fit(X, y, groups=groups))
+
+    def learn_drawn(self, encoder: HullClassifier) -> Self:
+        """Learn a model of every class from rows drawn from its moments: all post-processing.
+
+        Parameters
+        ----------
+        encoder : permea.HullClassifier
+            Fitted; its coordinates are those of the models.
+        """
+        rows, labels = encoder.draw(self.rows_per_class, random_state=self.random_state)
+        step = (
+            f"{self.rows_per_class} rows of each class were drawn from the released moments, in "
+            f"{rows.shape[1]} directions, and the models learned from these"
+        )
+        released = Release(rows, encoder.certificate_)  # type: ignore[arg-type]
+        self.encoder_ = encoder
+        self._learn(released.add_step(step), labels)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(encoder, name):
+                setattr(self, name, getattr(encoder, name))
+        return self
+
     def learn(self, released: Release, y: ArrayLike) -> Self:
         """Learn a model of every class from a release of rows: all of it is post-processing.
 
@@ -224,6 +320,10 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         y : array-like of shape (N,)
             Their class labels.
         """
+        self.encoder_ = None
+        return self._learn(released, y)
+
+    def _learn(self, released: Release, y: ArrayLike) -> Self:
         self.classes_, labels = np.unique(np.asarray(y), return_inverse=True)
         if len(self.classes_) < 2 and not self.allow_single_class:
             raise ValueError(
@@ -268,7 +368,10 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
 
     def _learn_classes(self, rows: Array, groups: list[list[Indices]]) -> list[Wide]:
         """One wide model per class; all branches of all classes are learned side by side."""
-        chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
+        first, n_layers = self._first_layer(), self.n_layers
+        if self.encoder_ is not None:
+            n_layers = min(n_layers, getattr(first, "n_components", n_layers))
+        chain = ConditionallyDeep(first, n_layers=n_layers)
         tasks = [(chain, rows[part]) for parts in groups for part in parts]
         fitted = iter(run_parallel(fit_clone, tasks, n_jobs=self.n_jobs, desc="branches"))
         return [
@@ -292,6 +395,11 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
             Γ_c of 004 Def. 6, columns in the order of ``classes_``.
         """
         return self._in_batches(self._all_distances, X)
+
+    def hull_distances(self, codes: ArrayLike) -> Array:
+        """The same for rows that ``encoder_`` encoded."""
+        check_is_fitted(self, "class_models_")
+        return self._all_distances(np.asarray(codes))
 
     def winning_distances(self, X: ArrayLike) -> Array:
         """Distances of which the smallest of each row is exact; the others are not smaller.
@@ -347,10 +455,16 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
 
     def _in_batches(self, answer: Any, X: ArrayLike) -> Array:
         """Answer queries batch by batch, on several workers, with bounded memory."""
-        check_is_fitted(self, "class_models_")
-        queries = validate_data(self, X, dtype=FLOATS, reset=False)
+        queries = self._codes(X)
         tasks = [(queries[rows],) for rows in batches(queries.shape[0], _BATCH)]
         return np.concatenate(run_parallel(answer, tasks, n_jobs=self.n_jobs, desc="queries"))
+
+    def _codes(self, X: Any) -> Array:
+        """Checked rows in the coordinates of the models."""
+        check_is_fitted(self, "class_models_")
+        if self.encoder_ is not None:
+            return self.encoder_.encode(X)
+        return np.asarray(validate_data(self, X, dtype=FLOATS, reset=False))
 
     def _all_distances(self, X: Array) -> Array:
         return np.column_stack([model.distance(X) for model in self.class_models_])
@@ -363,28 +477,15 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         return nearest_first(models, guess, X, np.full(X.shape[0], np.inf, X.dtype))
 
 
+def hull_encoder(owner: Any) -> HullClassifier:
+    """The unfitted `permea.HullClassifier` that releases moments for an estimator."""
+    names = (
+        "privacy", "schema", "features", "classes", "neighbours", "ledger", "dataset",
+        "random_state",
+    )  # fmt: skip
+    return HullClassifier(**{name: getattr(owner, name) for name in names})
+
+
 def _split_class(mine: Indices, rows: Array, branch_size: int, seed: int) -> list[Indices]:
     """Row numbers of each branch of one class."""
     return [mine[part] for part in partition(rows[mine], branch_size, random_state=int(seed))]
-
-
-def matching_scores(distances: Array) -> Array:
-    """Class-matching scores of 004 Def. 8 from distances of shape (m, C).
-
-    A class that is infinitely far scores 0; when all distances are zero, all score 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> matching_scores(np.array([[1.0, 1.0], [0.0, 2.0], [1.0, np.inf]])).round(4)
-    array([[0.6065, 0.6065],
-           [1.    , 0.3679],
-           [0.3679, 0.    ]])
-    """
-    finite = np.isfinite(distances)
-    largest = np.max(distances, axis=1, where=finite, initial=0, keepdims=True)
-    largest[largest == 0] = 1
-    squared = np.square(np.where(finite, distances / largest, 0))
-    total = squared.sum(axis=1, keepdims=True)
-    total[total == 0] = 1
-    return np.where(finite, np.exp(-squared / total), 0)

@@ -7,11 +7,13 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from permea._arrays import Array
-from permea._validate import Accepted, accepted
+from permea._validate import Accepted, accepted, one_of, whole
 from permea.compose.classifier import ReconstructionClassifier
 from permea.models.fuzzy import FuzzyAutoencoder, FuzzyExplanation, FuzzyRule
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.membership import MembershipAutoencoder
+
+DIMENSION: Accepted = {"n_components": whole(1) | one_of("auto")}
 
 
 class KAHMClassifier(ReconstructionClassifier):
@@ -19,15 +21,18 @@ class KAHMClassifier(ReconstructionClassifier):
 
     Parameters
     ----------
-    n_components : int, default=20
-        Subspace dimension n of the first layer; every further layer has one less.
+    n_components : int or "auto", default="auto"
+        Subspace dimension n of the first layer; every further layer has one less. "auto" is 20, or
+        for drawn rows the number of coordinates in which a class varies by a fifth more than all.
     n_layers : int, default=5
         Layers L of each branch; at most ``n_components``.
     tol : float, default=5e-3
         Accuracy of λ*, see `KernelAffineHullMachine`.
     **shared
-        ``branch_size``, ``privacy``, ``fabricate``, ``partition_on``, ``ledger``, ``dataset``,
-        ``allow_single_class``, ``n_jobs`` and ``random_state``: see `ReconstructionClassifier`.
+        ``branch_size``, ``privacy``, ``release``, ``schema``, ``features``, ``classes``,
+        ``neighbours``, ``rows_per_class``, ``fabricate``, ``partition_on``, ``ledger``,
+        ``dataset``, ``allow_single_class``, ``n_jobs`` and ``random_state``: see
+        `ReconstructionClassifier`.
 
     Attributes
     ----------
@@ -55,12 +60,12 @@ class KAHMClassifier(ReconstructionClassifier):
     True
     """
 
-    _parameters: ClassVar[Accepted] = accepted(KernelAffineHullMachine)
+    _parameters: ClassVar[Accepted] = {**accepted(KernelAffineHullMachine), **DIMENSION}
 
     def __init__(
         self,
         *,
-        n_components: int = 20,
+        n_components: int | str = "auto",
         tol: float = 5e-3,
         **shared: Any,
     ) -> None:
@@ -69,7 +74,7 @@ class KAHMClassifier(ReconstructionClassifier):
         self.tol = tol
 
     def _first_layer(self) -> KernelAffineHullMachine:
-        return KernelAffineHullMachine(n_components=self.n_components, tol=self.tol)
+        return KernelAffineHullMachine(n_components=self._dimension(), tol=self.tol)
 
 
 class MembershipClassifier(ReconstructionClassifier):
@@ -77,8 +82,9 @@ class MembershipClassifier(ReconstructionClassifier):
 
     Parameters
     ----------
-    n_components : int, default=20
-        Subspace dimension n of the first layer; layer l has max(n − l + 1, 1).
+    n_components : int or "auto", default="auto"
+        Subspace dimension n of the first layer; layer l has max(n − l + 1, 1). "auto" is 20, or
+        for drawn rows the number of coordinates in which a class varies by a fifth more than all.
     n_layers : int, default=5
         Layers L of each branch; at most ``n_components``.
     max_inducing : float or int, default=0.5
@@ -86,8 +92,10 @@ class MembershipClassifier(ReconstructionClassifier):
     disturbance : "precision" or "gamma", default="precision"
         The model of documents 001 and 003, or that of document 000.
     **shared
-        ``branch_size``, ``privacy``, ``fabricate``, ``partition_on``, ``ledger``, ``dataset``,
-        ``allow_single_class``, ``n_jobs`` and ``random_state``: see `ReconstructionClassifier`.
+        ``branch_size``, ``privacy``, ``release``, ``schema``, ``features``, ``classes``,
+        ``neighbours``, ``rows_per_class``, ``fabricate``, ``partition_on``, ``ledger``,
+        ``dataset``, ``allow_single_class``, ``n_jobs`` and ``random_state``: see
+        `ReconstructionClassifier`.
 
     Attributes
     ----------
@@ -115,12 +123,12 @@ class MembershipClassifier(ReconstructionClassifier):
     True
     """
 
-    _parameters: ClassVar[Accepted] = accepted(MembershipAutoencoder)
+    _parameters: ClassVar[Accepted] = {**accepted(MembershipAutoencoder), **DIMENSION}
 
     def __init__(
         self,
         *,
-        n_components: int = 20,
+        n_components: int | str = "auto",
         max_inducing: float | int = 0.5,
         disturbance: str = "precision",
         **shared: Any,
@@ -132,7 +140,7 @@ class MembershipClassifier(ReconstructionClassifier):
 
     def _first_layer(self) -> MembershipAutoencoder:
         return MembershipAutoencoder(
-            n_components=self.n_components,
+            n_components=self._dimension(),
             max_inducing=self.max_inducing,
             disturbance=self.disturbance,
         )
@@ -161,16 +169,18 @@ class FuzzyClassifier(ReconstructionClassifier):
 
     Parameters
     ----------
-    n_components : int, default=20
-        Dimension n of the code.
+    n_components : int or "auto", default="auto"
+        Dimension n of the code; "auto" as in `KAHMClassifier`.
     n_rules : float or int, default=0.5
         Rules of a branch, as a share of its rows or as a number.
     n_layers : int, default=1
         Chain of autoencoders as in the other families; document 002 has one, whose own layers are
         added while its precision grows.
     **shared
-        ``branch_size``, ``privacy``, ``fabricate``, ``partition_on``, ``ledger``, ``dataset``,
-        ``allow_single_class``, ``n_jobs`` and ``random_state``: see `ReconstructionClassifier`.
+        ``branch_size``, ``privacy``, ``release``, ``schema``, ``features``, ``classes``,
+        ``neighbours``, ``rows_per_class``, ``fabricate``, ``partition_on``, ``ledger``,
+        ``dataset``, ``allow_single_class``, ``n_jobs`` and ``random_state``: see
+        `ReconstructionClassifier`.
 
     Attributes
     ----------
@@ -199,12 +209,12 @@ class FuzzyClassifier(ReconstructionClassifier):
     (0, 5)
     """
 
-    _parameters: ClassVar[Accepted] = accepted(FuzzyAutoencoder)
+    _parameters: ClassVar[Accepted] = {**accepted(FuzzyAutoencoder), **DIMENSION}
 
     def __init__(
         self,
         *,
-        n_components: int = 20,
+        n_components: int | str = "auto",
         n_rules: float | int = 0.5,
         n_layers: int = 1,
         **shared: Any,
@@ -214,11 +224,17 @@ class FuzzyClassifier(ReconstructionClassifier):
         self.n_rules = n_rules
 
     def _first_layer(self) -> FuzzyAutoencoder:
-        return FuzzyAutoencoder(n_components=self.n_components, n_rules=self.n_rules)
+        return FuzzyAutoencoder(n_components=self._dimension(), n_rules=self.n_rules)
 
     def memberships(self, X: ArrayLike) -> Array:
         """Degree to which each row belongs to each class (2.162, 2.165), shape (m, C)."""
-        return np.asarray(np.exp(-np.square(self.distances(X)) / (2 * self.n_features_in_)))
+        distances = self.distances(X)
+        width = self.class_models_[0].n_features_in_
+        return np.asarray(np.exp(-np.square(distances) / (2 * width)))
+
+    def _names(self) -> Any:
+        """Names of the coordinates of the models, where they are the columns of the rows."""
+        return None if self.encoder_ is not None else getattr(self, "feature_names_in_", None)
 
     def rules(self, label: Any) -> list[FuzzyRule]:
         """If-then rules of one class, branch after branch."""
@@ -226,7 +242,7 @@ class FuzzyClassifier(ReconstructionClassifier):
         found = np.flatnonzero(self.classes_ == label)
         if not found.size:
             raise ValueError(f"{label!r} is not one of the classes {list(self.classes_)}.")
-        names = getattr(self, "feature_names_in_", None)
+        names = self._names()
         branches = self.class_models_[found[0]].branches_
         return [
             rule for branch in branches for rule in branch.layers_[0].rules(feature_names=names)
@@ -248,16 +264,17 @@ class FuzzyClassifier(ReconstructionClassifier):
             ``print`` it to read it.
         """
         row = np.asarray(x, dtype=float).reshape(1, -1)
+        codes = self._codes(row)
         degrees = self.memberships(row)[0]
         winner = int(self.distances(row)[0].argmin())
         branches = self.class_models_[winner].branches_
-        branch = int(np.argmin([part.distance(row)[0] for part in branches]))
-        names = getattr(self, "feature_names_in_", None)
+        branch = int(np.argmin([part.distance(codes)[0] for part in branches]))
+        names = self._names()
         return ClassExplanation(
             label=self.classes_[winner],
             memberships=dict(zip(self.classes_.tolist(), degrees.tolist(), strict=True)),
             branch=branch,
             region=branches[branch]
             .layers_[0]
-            .explain(row[0], n_rules=n_rules, feature_names=names),
+            .explain(codes[0], n_rules=n_rules, feature_names=names),
         )

@@ -123,3 +123,25 @@ class MultiOutputRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def matching_scores(distances: Array) -> Array:
+    """Class-matching scores of 004 Def. 8 from distances of shape (m, C).
+
+    A class that is infinitely far scores 0; when all distances are zero, all score 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> matching_scores(np.array([[1.0, 1.0], [0.0, 2.0], [1.0, np.inf]])).round(4)
+    array([[0.6065, 0.6065],
+           [1.    , 0.3679],
+           [0.3679, 0.    ]])
+    """
+    finite = np.isfinite(distances)
+    largest = np.max(distances, axis=1, where=finite, initial=0, keepdims=True)
+    largest[largest == 0] = 1
+    squared = np.square(np.where(finite, distances / largest, 0))
+    total = squared.sum(axis=1, keepdims=True)
+    total[total == 0] = 1
+    return np.where(finite, np.exp(-squared / total), 0)

@@ -469,7 +469,7 @@ def whitening(covariance: Array, floor: float | None = None) -> tuple[Array, Arr
     >>> whitening(np.diag([4.0, 0.0]), floor=0.25)[0].shape
     (2, 2)
     """
-    variances, directions = eigh(covariance)
+    variances, directions = eigh(covariance, driver="evd")
     if floor is None:
         kept = variances > _NEGLIGIBLE * max(float(variances.max(initial=0.0)), 1e-300)
         variances, directions = variances[kept], directions[:, kept]

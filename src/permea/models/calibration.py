@@ -99,7 +99,7 @@ def calibrate(moments: Moments, model: LinearModel) -> Calibration:
     basis = null_space(np.ones((1, len(shares))))  # scores add up to a constant
     whitening = basis @ _inverse_root(basis.T @ total @ basis)
     means = whitening.T @ _positive(cross, basis) / shares  # of the classes, about the mean of all
-    explained, axes = eigh((means * shares) @ means.T)
+    explained, axes = eigh((means * shares) @ means.T, driver="evd")
     kept = np.minimum(explained, _MOST_EXPLAINED)
     ratio = kept / np.maximum(explained, np.finfo(np.float64).tiny)
     means = axes @ (np.sqrt(np.maximum(ratio, 0.0))[:, None] * (axes.T @ means))
@@ -114,7 +114,7 @@ def calibrate(moments: Moments, model: LinearModel) -> Calibration:
 
 def _inverse_root(matrix: Array) -> Array:
     """F with Fᵀ M F = I; directions without variance are left out."""
-    values, vectors = eigh((matrix + matrix.T) / 2)
+    values, vectors = eigh((matrix + matrix.T) / 2, driver="evd")
     tiny = np.finfo(np.float64)
     kept = values > 1e-9 * max(values.max(), tiny.tiny)
     return np.asarray(vectors * np.where(kept, 1.0, 0.0) / np.sqrt(np.where(kept, values, 1.0)))
@@ -123,7 +123,7 @@ def _inverse_root(matrix: Array) -> Array:
 def _positive(matrix: Array, basis: Array) -> Array:
     """The nearest matrix without negative eigenvalues among those that vanish off the basis."""
     inner = basis.T @ matrix @ basis
-    values, vectors = eigh((inner + inner.T) / 2)
+    values, vectors = eigh((inner + inner.T) / 2, driver="evd")
     return np.asarray(basis @ ((vectors * np.maximum(values, 0.0)) @ vectors.T) @ basis.T)
 
 

@@ -18,6 +18,7 @@ it, its place, its type (float32 or float64), the layout in memory or the number
 gives it one row at a time.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -43,6 +44,7 @@ from permea.privacy.rowwise import (
 
 _FLOATS = [np.float64, np.float32]
 _BLOCK = 1024  # rows mapped at once
+_EXPONENTS = (0.5, 0.375, 0.25)
 _LENGTH_BITS = 22  # lengths of gradients are whole numbers below 2**22, which float32 holds
 
 
@@ -225,18 +227,21 @@ def _gaussian(A: Array, B: Array) -> Array:
 class OrientedGradients(FeatureMap):
     """Edges of an image by place and direction: a fixed map for drawings, digits and the like.
 
-    Central differences; the direction, signed, falls softly into its two nearest bins with the
-    length of the gradient as weight; each bin is pooled over overlapping triangular cells; then
-    the square root (which makes the Euclidean distance a Hellinger distance) and the norm 1.
+    Central differences, in colour those of the channel where they are longest; the direction,
+    signed, falls softly into its two nearest bins with the length of the gradient as weight; each
+    bin is pooled over overlapping triangular cells; then a root (the square root makes the
+    Euclidean distance a Hellinger distance) and the norm 1.
 
     Parameters
     ----------
-    image_shape : (height, width), optional
-        Of the flattened images; a square by default.
+    image_shape : (height, width) or (height, width, channels), optional
+        Of the flattened images; a square of one channel by default.
     cells : int or sequence of int, default=(3, 6)
         Cells per side; several numbers give several resolutions, side by side.
     orientations : int, default=12
         Number of directions.
+    exponent : {0.5, 0.375, 0.25}, default=0.5
+        The root that is taken of the shares of the bins.
 
     Examples
     --------
@@ -247,18 +252,22 @@ class OrientedGradients(FeatureMap):
     ((1, 540), 1.0)
     """
 
-    image_shape: tuple[int, int] | None = None
+    image_shape: tuple[int, ...] | None = None
     cells: int | Sequence[int] = (3, 6)
     orientations: int = 12
+    exponent: float = 0.5
 
     def _prepare(self, p: int) -> int:
         side = int(np.sqrt(p))
         shape = (side, side) if self.image_shape is None else tuple(self.image_shape)
-        if shape[0] * shape[1] != p:
+        if len(shape) not in (2, 3) or math.prod(shape) != p:
             raise ValueError(
-                f"{p} columns are no image of shape {shape}; give image_shape=(height, width)."
+                f"{p} columns are no image of shape {shape}; give image_shape=(height, width), or "
+                "(height, width, channels)."
             )
-        self._shape = shape
+        if self.exponent not in _EXPONENTS:
+            raise ValueError(f"exponent must be one of {_EXPONENTS}.")
+        self._shape, self._channels = shape[:2], math.prod(shape[2:])
         sizes = [self.cells] if isinstance(self.cells, int) else list(self.cells)
         self._pools = [(triangles(shape[0], c), triangles(shape[1], c)) for c in sizes]
         if self._bits() < 8:
@@ -270,7 +279,7 @@ class OrientedGradients(FeatureMap):
 
     def _map(self, X: Array) -> Array:
         cells = self._cells()
-        step = max(1, CACHED // (4 * X.shape[1]))
+        step = max(1, CACHED // (4 * math.prod(self._shape)))
         return np.concatenate([self._block(X[part], cells) for part in batches(len(X), step)])
 
     def _cells(self) -> Array:
@@ -288,19 +297,27 @@ class OrientedGradients(FeatureMap):
         ends = np.cumsum([P.shape[0] * Q.shape[0] for P, Q in self._pools])[:-1]
         parts = [part.reshape(len(X), -1) for part in np.split(sums, ends, axis=2)]
         pooled = np.concatenate(parts, axis=1)
-        return np.asarray(np.sqrt(pooled / np.maximum(row_sums(pooled), 1.0)))
+        roots = np.sqrt(pooled / np.maximum(row_sums(pooled), 1.0))
+        if self.exponent == 0.5:
+            return np.asarray(roots)
+        quarters = np.sqrt(roots)  # square roots and products are rounded in one way only
+        roots = quarters if self.exponent == 0.25 else quarters * np.sqrt(quarters)
+        lengths = np.sqrt(row_sums(roots * roots))
+        return np.asarray(roots / np.maximum(lengths, np.finfo(np.float64).tiny))
 
     def _gradients(self, X: Array) -> tuple[Array, Array]:
         """Lengths of the gradients as whole numbers, the longest of a row with all its bits."""
         tops = np.maximum(np.frexp(row_tops(X))[1], -900)  # lengths do not matter but to each other
-        images = np.pad(
-            (X * np.ldexp(1.0, -tops)).reshape(-1, *self._shape), ((0, 0), (1, 1), (1, 1))
-        )
+        images = (X * np.ldexp(1.0, -tops)).reshape(-1, *self._shape, self._channels)
+        images = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
         across = (images[:, 1:-1, 2:] - images[:, 1:-1, :-2]).astype(np.float32)
         down = (images[:, 2:, 1:-1] - images[:, :-2, 1:-1]).astype(np.float32)
+        if self._channels > 1:
+            longest = (across * across + down * down).argmax(axis=3)[..., None]
+            across, down = (np.take_along_axis(v, longest, axis=3) for v in (across, down))
         lengths, angles = lengths_and_angles(across.reshape(len(X), -1), down.reshape(len(X), -1))
-        longest = np.maximum(np.frexp(row_tops(lengths))[1], -60)
-        lengths *= np.ldexp(np.float32(1.0), self._bits() - longest)
+        exponents = np.maximum(np.frexp(row_tops(lengths))[1], -60)
+        lengths *= np.ldexp(np.float32(1.0), self._bits() - exponents)
         return np.rint(lengths), angles
 
     def _by_direction(self, lengths: Array, angles: Array) -> Array:

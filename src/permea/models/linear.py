@@ -321,32 +321,3 @@ def bayesian(moments: Moments, *, tol: float = 1e-6) -> LinearModel:
     of_means = moments.squares_noise**2 + moments.cross_noise**2 * length  # of outputs and features
     model = spectrum.model(coefficients, error + of_means / size**2, error / spread)
     return replace(model, vectors=spectrum.vectors, variances=variances)
-
-
-def class_gaussians(moments: Moments, *, shrinkage: float = 1.0) -> tuple[Array, Array]:
-    """Class means and a common covariance from moments with class indicators as outputs.
-
-    The covariance within classes is S/N minus the spread of the class means; its eigenvalues are
-    lowered by ``shrinkage`` times the spectral norm of the noise and cut at zero, so that noise is
-    not taken for variation.
-
-    Returns
-    -------
-    means : ndarray of shape (C, D)
-    factor : ndarray of shape (D, D)
-        Any F with F Fᵀ the covariance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Z = np.array([[0.0], [2.0], [10.0], [12.0]]); Y = np.eye(2)[[0, 0, 1, 1]]
-    >>> means, factor = class_gaussians(Moments.of(Z, Y))
-    >>> means.ravel().tolist(), abs(factor.item())
-    ([1.0, 11.0], 1.0)
-    """
-    counts, size = np.maximum(moments.outputs, 1.0), max(moments.size, 1.0)
-    means = (moments.cross / counts).T
-    within = (moments.second - (means.T * counts) @ means) / size
-    values, vectors = eigh((within + within.T) / 2, driver="evd", check_finite=False)
-    kept = np.maximum(values - shrinkage * moments.noise_norm / size, 0.0)
-    return np.asarray(means), np.asarray(vectors * np.sqrt(kept))

@@ -6,6 +6,9 @@ releases are composed as one event:
 1. the noised mean of the features (and, when the number of rows is private, their number);
 2. with z = φ - mean, clipped to a public radius: the noised sums of z zᵀ, of z yᵀ and of y.
 
+Where it is planned, more follows: the second moments of each class in some directions, and sums of
+losses, for models that are learned from them (`permea.privacy.scatter`).
+
 Everything is summed in whole steps of a public grid, so sums do not depend on the order of rows,
 chunks or parties, and the sensitivity is that of integers, free of rounding. A row that comes or
 goes moves z zᵀ (upper triangle, off-diagonal entries weighted by √2, which is the Frobenius norm)
@@ -36,6 +39,7 @@ from permea.privacy.people import row_weights as row_weights
 from permea.privacy.release import RELEASES, Release, pay
 from permea.privacy.rowwise import shrink_rows
 from permea.privacy.sampling import (
+    LARGEST_SIGMA,
     BitSource,
     RandomState,
     bit_source,
@@ -88,6 +92,8 @@ class Scales(NamedTuple):
     cross: float
     counts: float
     gradient: float = math.inf
+    scatter: float = math.inf
+    losses: float = math.inf
 
 
 def squared_mu(
@@ -97,7 +103,9 @@ def squared_mu(
 
     Replacing a row by one of another class moves all parts by √2; by one of its own class with z
     turned by an angle of more than 90° it moves z yᵀ by up to 2, and z zᵀ by less. The size is
-    noised where it is private; when a row is replaced, only weights can change it.
+    noised where it is private; when a row is replaced, only weights can change it. The second
+    moments of the classes move by 1, or by √2, losses by 1; for these and for gradients the bound
+    is added.
 
     Examples
     --------
@@ -105,14 +113,14 @@ def squared_mu(
     >>> squared_mu(equal, "add/remove", "classes"), squared_mu(equal, "replace", "classes")
     (5.0, 11.0)
     """
-    mean, size, second, cross, counts, gradient = (1.0 / s**2 for s in scales)
-    gradients = n_gradients * gradient
+    mean, size, second, cross, counts, gradient, scatter, losses = (1.0 / s**2 for s in scales)
+    further = n_gradients * gradient + losses
     if neighbours == "add/remove":
         most = 1.0 if outputs == "classes" else 3.0  # (1, y, y²) with |y| at most 1
-        return mean + size + second + cross + most * counts + gradients
+        return mean + size + second + cross + most * counts + further + scatter
     turned = min(1.0, cross / (2.0 * second))  # cosine of the worst angle, negated
     own_class = 2.0 * turned * cross - 2.0 * turned**2 * second
-    rest = 4.0 * mean + size + 2.0 * second + 2.0 * cross + 4.0 * gradients
+    rest = 4.0 * (mean + n_gradients * gradient) + size + 2.0 * (second + cross + scatter) + losses
     if outputs == "classes":
         return rest + max(own_class, 2.0 * counts)
     return rest + own_class + 4.0 * counts
@@ -126,8 +134,9 @@ class MomentPlan:
     noises per unit sensitivity; ``loss`` is what the release costs under ``neighbours``,
     ``replace_loss`` what it costs when a unit is replaced (the unit of a ledger). With ``weighted``
     rows have weights of their own, such as class weights; their total is private. After the moments
-    ``n_gradients`` sums of z uᵀ follow, one after the other, with u of norm at most 1 that depends
-    on the row and on what was released before.
+    follow, with ``n_directions``, the second moments of the classes in at most so many directions,
+    ``n_losses`` sums of numbers in [0, 1], and ``n_gradients`` sums of z uᵀ, one after the other,
+    with u of norm at most 1. All of these depend on the row and on what was released before.
     """
 
     privacy: Privacy
@@ -143,6 +152,8 @@ class MomentPlan:
     replace_loss: Loss
     weighted: bool = False
     n_gradients: int = 0
+    n_directions: int = 0
+    n_losses: int = 0
 
     @property
     def size_is_public(self) -> bool:
@@ -185,6 +196,16 @@ class MomentPlan:
         )
         return _LARGEST_SUM // worst
 
+    def check_noise(self) -> None:
+        """Refuse noise that cannot be drawn, which is to be known before the charge."""
+        widest = max(
+            _GRADIENT_NORM * scale * steps * self.refinement(scale, steps)
+            for scale, steps in zip(self.scales, _STEPS, strict=True)
+            if not math.isinf(scale)
+        )
+        if widest >= LARGEST_SIGMA:
+            raise ValueError("The noise does not fit into 64 bits; raise epsilon.")
+
     def event(self, dataset: str, description: str) -> Event:
         """One spend for a ledger, whose unit is replaced."""
         privacy, loss = self.privacy, (self.replace_loss,)
@@ -206,9 +227,7 @@ class MomentPlan:
         return (Loss("gaussian", mu, 1, tau, eta),)
 
 
-_STEPS = Scales(
-    MEAN_STEPS, UNIT_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS, SQUARE_STEPS
-)  # fmt: skip
+_STEPS = Scales(MEAN_STEPS, UNIT_STEPS, *[SQUARE_STEPS] * 6)
 
 
 def plan_moments(
@@ -223,13 +242,16 @@ def plan_moments(
     split: Split | tuple[float, float, float, float] = Split(),  # noqa: B008
     weighted: bool = False,
     n_gradients: int = 0,
-    gradient_share: float = 0.5,
+    n_directions: int = 0,
+    n_losses: int = 0,
+    further_shares: tuple[float, float, float] = (0.5, 0.32, 0.02),
 ) -> MomentPlan:
     """Calibrate the noise of a release of moments.
 
     With ``weighted`` rows may have weights of their own in [0, 1], beside those of
     :func:`row_weights`; the weight of all rows is noised then, with a tenth of the mean's share.
-    ``gradient_share`` of the budget is for the ``n_gradients`` that follow the moments.
+    ``further_shares`` of the budget are for the ``n_gradients`` that follow the moments, for the
+    second moments of the classes in ``n_directions``, and for ``n_losses``.
 
     Examples
     --------
@@ -242,19 +264,18 @@ def plan_moments(
     True
     """
     shares = _check(privacy, neighbours, outputs, radius, feature_norm, split)
-    if n_gradients < 0 or not 0 < gradient_share < 1 or (n_gradients and outputs != "classes"):
-        raise ValueError("Gradients need classes, a number of at least 0 and a share in (0, 1).")
-    left = 1.0 - gradient_share if n_gradients else 1.0
+    wanted = (n_gradients, n_directions, n_losses)
+    further = _check_further(outputs, n_features, wanted, further_shares)
+    left = 1.0 - sum(further)
     size_share = 0.1 * shares.mean if neighbours == "add/remove" or weighted else 0.0
-    parts = [shares.mean - size_share, size_share, *shares[1:]]
-    scales = [(left * share) ** -0.5 if share else math.inf for share in parts]
-    if n_gradients:
-        scales.append(math.sqrt(n_gradients / gradient_share))
-    base = Scales(*scales)
+    parts = [left * share for share in (shares.mean - size_share, size_share, *shares[1:])]
+    parts += [further[0] / max(n_gradients, 1), *further[1:]]
+    base = Scales(*(share**-0.5 if share else math.inf for share in parts))
     promise = replace(privacy, mechanism="gaussian", resolution=SQUARE_STEPS)
     draft = MomentPlan(
         promise, neighbours, outputs, n_features, n_outputs, float(radius), float(feature_norm),
         shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0), bool(weighted), n_gradients,
+        n_directions, n_losses,
     )  # fmt: skip
     goal = gaussian_mu(privacy.epsilon, privacy.delta)
     eta, tau = _slack(_scaled(draft, goal), goal)
@@ -281,9 +302,12 @@ def _scaled(draft: MomentPlan, mu: float) -> MomentPlan:
 
 def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
     """What the grid costs, added up over the parts; every entry may change."""
-    D, C = plan.n_features, plan.n_outputs
+    D, C, d = plan.n_features, plan.n_outputs, plan.n_directions
     gradients = plan.n_gradients * math.prod(plan.gradient_shape)
-    entries = Scales(D, 1, D * (D + 1) // 2, D * C, plan.n_counts, gradients)
+    scatter = C * d * (d + 1) // 2
+    entries = Scales(
+        D, 1, D * (D + 1) // 2, D * C, plan.n_counts, gradients, scatter, plan.n_losses
+    )
     eta = tau = 0.0
     for scale, steps, count in zip(plan.scales, _STEPS, entries, strict=True):
         if math.isinf(scale) or count == 0:
@@ -292,6 +316,21 @@ def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
         part = grid_slack(sigma, mu, int(count))
         eta, tau = eta + part[0], tau + part[1]
     return eta, tau
+
+
+def _check_further(
+    outputs: str, n_features: int, counts: tuple[int, ...], shares: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Shares of the budget for gradients, scatter and losses; 0 for what is not wanted."""
+    if min(counts) < 0 or min(shares) <= 0 or sum(shares) >= 1:
+        raise ValueError(
+            "What follows the moments needs counts of at least 0 and shares in (0, 1)."
+        )
+    if any(counts) and outputs != "classes":
+        raise ValueError("Gradients, scatter and losses follow moments with classes only.")
+    if counts[1] > n_features:
+        raise ValueError("n_directions must not be larger than the number of features.")
+    return tuple(share if count else 0.0 for share, count in zip(shares, counts, strict=True))
 
 
 def _check(
@@ -406,9 +445,9 @@ def sum_features(features: Array, plan: MomentPlan, weights: Array | None = None
     ``weights`` are those of :func:`row_weights` for ``unit="person"``, times weights of rows in
     [0, 1] where the plan is ``weighted``.
     """
-    w = _checked_weights(weights, len(features), plan)
+    w = checked_weights(weights, len(features), plan)
     total = np.zeros(plan.n_features, dtype=np.int64)
-    for part in _blocks(len(features)):
+    for part in exact_blocks(len(features)):
         factors = None if weights is None else w[part]
         block = to_steps(features[part], plan.feature_norm, MEAN_STEPS, factors)
         total += block.sum(axis=0).astype(np.int64)
@@ -421,11 +460,11 @@ def sum_moments(Z: Array, Y: Array, plan: MomentPlan, weights: Array | None = No
     For ``outputs="numbers"`` Y has the columns (1, y), each of the q numbers is clipped to
     [-1/√q, 1/√q], and (1, y)/√2 enters the cross moments. ``weights`` as in :func:`sum_features`.
     """
-    w = _checked_weights(weights, len(Z), plan)
+    w = checked_weights(weights, len(Z), plan)
     D, C = plan.n_features, plan.n_outputs
     second, cross = np.zeros((D, D), np.int64), np.zeros((D, C), np.int64)
     counts = np.zeros(plan.n_counts, np.int64)
-    for part in _blocks(len(Z)):
+    for part in exact_blocks(len(Z)):
         roots = None if weights is None else np.sqrt(w[part])
         z = to_steps(Z[part], plan.radius, ROW_STEPS, roots)
         y, counted = _outputs_in_steps(Y[part], plan, w[part, None])
@@ -443,10 +482,10 @@ def sum_gradients(
     The constant κ beside z, a `GRADIENT_CONSTANT` of the radius, is for the intercepts. ``weights``
     as in :func:`sum_features`.
     """
-    w = _checked_weights(weights, len(Z), plan)
+    w = checked_weights(weights, len(Z), plan)
     total = np.zeros(plan.gradient_shape, np.int64)
     constant = math.trunc(GRADIENT_CONSTANT * ROW_STEPS)
-    for part in _blocks(len(Z)):
+    for part in exact_blocks(len(Z)):
         roots = np.sqrt(w[part])
         z = to_steps(Z[part], plan.radius, ROW_STEPS, None if weights is None else roots)
         z = np.hstack([z, np.trunc(constant * roots)[:, None]])
@@ -455,11 +494,12 @@ def sum_gradients(
     return total
 
 
-def _blocks(n_rows: int) -> list[slice]:
+def exact_blocks(n_rows: int) -> list[slice]:
+    """Blocks of rows whose products add up exactly."""
     return [slice(start, start + _EXACT_ROWS) for start in range(0, n_rows, _EXACT_ROWS)]
 
 
-def _checked_weights(weights: Array | None, n_rows: int, plan: MomentPlan) -> NDArray[np.float64]:
+def checked_weights(weights: Array | None, n_rows: int, plan: MomentPlan) -> NDArray[np.float64]:
     """Weights that the proof covers: 1/m, or any in [0, 1] where their total is noised."""
     person = plan.privacy.unit == "person"
     if weights is None and person:
@@ -480,7 +520,7 @@ def _checked_weights(weights: Array | None, n_rows: int, plan: MomentPlan) -> ND
 
 
 def _total_weight(w: NDArray[np.float64]) -> int:
-    return sum(int(np.trunc(w[part] * UNIT_STEPS).sum()) for part in _blocks(len(w)))
+    return sum(int(np.trunc(w[part] * UNIT_STEPS).sum()) for part in exact_blocks(len(w)))
 
 
 def _outputs_in_steps(
@@ -645,6 +685,25 @@ class ChargedMoments:
         self._gradients = 0
         return Release(certificate=certificate, moments=moments, mean=self._mean)
 
+    def release_scatter(self, sums: Integers, directions: Array, released: Release) -> Release:
+        """The planned second moments of the classes in ``directions``, beside ``released``."""
+        from permea.privacy.scatter import add_scatter_noise
+
+        if released.mean is not self._mean or not 0 < sums.shape[1] <= self.plan.n_directions:
+            raise RuntimeError("Scatter follows the moments, in as many directions as planned.")
+        self._payment.use("scatter")
+        scatter = add_scatter_noise(sums, directions, self.plan, self._source)
+        return replace(released, scatter=scatter)
+
+    def release_losses(self, sums: Integers) -> NDArray[np.float64]:
+        """The planned sums of losses, with noise."""
+        from permea.privacy.scatter import add_loss_noise
+
+        if self._mean is None or sums.size != self.plan.n_losses:
+            raise RuntimeError("Losses follow the moments, as many as were planned.")
+        self._payment.use("losses")
+        return add_loss_noise(sums, self.plan, self._source)
+
     def release_gradient(self, sums: Integers) -> tuple[NDArray[np.float64], float]:
         """One of the planned gradients with noise, and the standard deviation of the noise.
 
@@ -657,7 +716,7 @@ class ChargedMoments:
         self._gradients += 1
         scale = plan.scales.gradient * _GRADIENT_NORM
         fine = plan.refinement(plan.scales.gradient, SQUARE_STEPS)
-        noise = _draw(
+        noise = draw_steps(
             scale, SQUARE_STEPS, sums.size, plan, self._source, 1, base=plan.scales.gradient
         )
         noised = (sums * fine + noise.reshape(sums.shape)) / (SQUARE_STEPS * fine)
@@ -694,10 +753,10 @@ class MomentNoise(NamedTuple):
 
 def mean_noise(plan: MomentPlan, source: BitSource, *, shares: int = 1) -> MeanNoise:
     """Noise for the mean, or one of ``shares`` parts whose sum is that noise."""
-    features = _draw(plan.scales.mean, MEAN_STEPS, plan.n_features, plan, source, shares)
+    features = draw_steps(plan.scales.mean, MEAN_STEPS, plan.n_features, plan, source, shares)
     size = 0
     if not plan.size_is_public:
-        size = int(_draw(plan.scales.size, UNIT_STEPS, 1, plan, source, shares)[0])
+        size = int(draw_steps(plan.scales.size, UNIT_STEPS, 1, plan, source, shares)[0])
     return MeanNoise(features, size)
 
 
@@ -708,23 +767,32 @@ def moment_noise(plan: MomentPlan, source: BitSource, *, shares: int = 1) -> Mom
     discrete Gaussian of variance σ² (Kairouz, Liu and Steinke 2021): no difference for σ above
     2**30 steps.
     """
-    D, scale = plan.n_features, plan.scales.second
-    second = np.zeros((D, D), dtype=np.int64)
-    above = np.triu_indices(D, 1)
-    second[above] = _draw(
-        scale / math.sqrt(2.0), SQUARE_STEPS, above[0].size, plan, source, shares, base=scale
-    )
-    second += second.T
-    second[np.diag_indices(D)] = _draw(scale, SQUARE_STEPS, D, plan, source, shares)
-    cross = _draw(plan.scales.cross, SQUARE_STEPS, D * plan.n_outputs, plan, source, shares)
-    counts = _draw(plan.scales.counts, SQUARE_STEPS, plan.n_counts, plan, source, shares)
+    D = plan.n_features
+    second = symmetric_noise(plan.scales.second, D, plan, source, shares)
+    cross = draw_steps(plan.scales.cross, SQUARE_STEPS, D * plan.n_outputs, plan, source, shares)
+    counts = draw_steps(plan.scales.counts, SQUARE_STEPS, plan.n_counts, plan, source, shares)
     return MomentNoise(second, cross.reshape(D, plan.n_outputs), counts)
 
 
-def _draw(
+def symmetric_noise(
+    scale: float, size: int, plan: MomentPlan, source: BitSource, shares: int = 1
+) -> Integers:
+    """Noise for a matrix of second moments: ``scale`` on the diagonal, ``scale / √2`` off it."""
+    noise = np.zeros((size, size), dtype=np.int64)
+    above = np.triu_indices(size, 1)
+    noise[above] = draw_steps(
+        scale / math.sqrt(2.0), SQUARE_STEPS, above[0].size, plan, source, shares, base=scale
+    )
+    noise += noise.T
+    noise[np.diag_indices(size)] = draw_steps(scale, SQUARE_STEPS, size, plan, source, shares)
+    return noise
+
+
+def draw_steps(
     scale: float, steps: float, count: int, plan: MomentPlan, source: BitSource, shares: int,
     base: float | None = None,
 ) -> Integers:  # fmt: skip
+    """Discrete Gaussian noise for ``count`` sums, in refined steps."""
     whole = int(steps)
     refined = whole * plan.refinement(scale if base is None else base, whole)
     sigma = scale * refined / math.sqrt(shares) * (1.0 + 1e-12)
@@ -808,11 +876,18 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
         else "the range of the outputs, which is declared"
     )
     scales = ", ".join(f"{s:.4g}" for s in plan.scales[2:5])
-    gradients = (
+    further = (
         f", then {plan.n_gradients} gradients of the logistic loss, σ = {plan.scales.gradient:.4g}"
         if plan.n_gradients
         else ""
     )
+    if plan.n_directions:
+        further = (
+            f", then second moments of each class in at most {plan.n_directions} directions, "
+            f"σ = {plan.scales.scatter:.4g}"
+        )
+    if plan.n_losses:
+        further += f", and {plan.n_losses} sums of losses, σ = {plan.scales.losses:.4g}"
     replace_epsilon = tight_epsilon([plan.replace_loss], privacy.delta)
     certificate = Certificate(
         privacy=privacy,
@@ -830,7 +905,7 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
         classes="declared" if plan.outputs == "classes" else "",
         neighbours=RELATIONS[unit][plan.neighbours],
         released=f"moments of {plan.n_features} features, clipped to the radius {plan.radius:g} "
-        f"about their noised mean{gradients}; no rows",
+        f"about their noised mean{further}; no rows",
     )
     if plan.neighbours == "add/remove":
         return certificate.add_step(

@@ -44,6 +44,7 @@ from permea.privacy.units import Privacy
 
 if TYPE_CHECKING:
     from permea.privacy.moments import Moments
+    from permea.privacy.scatter import ClassScatter
 
 
 Read = TypeVar("Read")
@@ -157,15 +158,18 @@ def read_after_charge(read: Callable[[], Read]) -> Read:
     permea.privacy.release.UnreadableRowsError: The rows could not be used...
     """
     try:
-        return read()
+        with np.errstate(all="ignore"):  # no warning may depend on a row
+            return read()
     except UnreadableRowsError:
         raise
     except Exception:
         raise UnreadableRowsError(
             "The rows could not be used, and where and why is private. Expected are finite "
             "numbers without missing values in every column, features without NaN or infinity, "
-            "and for every row one label of the declared classes or a finite number. Prepare the "
-            "table by rules that do not depend on its values; what was charged stays charged."
+            "and for every row one label of the declared classes or a finite number; with a "
+            "schema, what it declares (its owner may look with Schema.problems, whose answer is as "
+            "private as the rows). Prepare the table by rules that do not depend on its values; "
+            "what was charged stays charged."
         ) from None
 
 
@@ -196,6 +200,7 @@ class Release:
     certificate: Certificate = None  # type: ignore[assignment]  #: None where nothing is promised
     moments: "Moments" = None  # type: ignore[assignment]  #: noised sums, in a release of moments
     mean: Array = None  # type: ignore[assignment]  #: the noised mean that they are about
+    scatter: "ClassScatter | None" = None  #: noised second moments of each class
     noise_variance: Array | None = None  #: of every column of ``data``; public
     groups: list[list[Indices]] | None = None  #: row numbers of the branches of each class
 

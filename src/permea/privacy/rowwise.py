@@ -72,19 +72,26 @@ def row_sums(X: Array) -> Array:
     >>> row_sums(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])).tolist()
     [[6.0], [15.0]]
     """
-    width = X.shape[1]
-    half = (width + 1) // 2
-    total = X[:, :half].copy() if width % 2 else X[:, :half] + X[:, half:]
-    if width % 2:
-        total[:, : half - 1] += X[:, half:]
-    while half > 1:
-        width, half = half, (half + 1) // 2
+    half = (X.shape[1] + 1) // 2
+    total = X[:, :half].copy()
+    total[:, : X.shape[1] - half] += X[:, half:]
+    return _add_halves(total)
+
+
+def _add_halves(total: Array) -> Array:
+    """The same in place."""
+    width = total.shape[1]
+    while width > 1:
+        half = (width + 1) // 2
         total[:, : width - half] += total[:, half:width]
+        width = half
     return np.asarray(total[:, :1])
 
 
-def shrink_rows(X: Array, norm: float) -> Array:
+def shrink_rows(X: Array, norm: float, out: Array | None = None) -> Array:
     """Rows of at most ``norm``: longer ones are shrunk to it, however large their entries are.
+
+    The result is written to ``out``, which may be X itself, or to a new array.
 
     Raises
     ------
@@ -98,21 +105,22 @@ def shrink_rows(X: Array, norm: float) -> Array:
     """
     if not 2.0**-300 < norm < 2.0**300:
         raise ValueError("A public norm must be a positive number that squares without overflow.")
-    shrunk = np.empty(X.shape)
-    for part in batches(len(X), max(1, CACHED // X.shape[1])):
-        shrunk[part] = _shrink_block(np.asarray(X[part], dtype=np.float64), norm)
+    shrunk = np.empty(X.shape) if out is None else out
+    squares = np.empty((min(len(X), max(1, CACHED // X.shape[1])), X.shape[1]))
+    for part in batches(len(X), max(1, len(squares))):
+        _shrink_block(np.asarray(X[part], dtype=np.float64), norm, squares, shrunk[part])
     return shrunk
 
 
-def _shrink_block(rows: Array, norm: float) -> Array:
+def _shrink_block(rows: Array, norm: float, squares: Array, out: Array) -> None:
     with np.errstate(over="ignore"):
-        lengths = np.sqrt(row_sums(rows * rows))
+        lengths = np.sqrt(_add_halves(np.multiply(rows, rows, out=squares[: len(rows)])))
     tame = (lengths > 2.0**-_TAME) & (lengths < 2.0**_TAME)
-    shrunk = rows * np.minimum(1.0, norm / np.where(tame, lengths, 1.0))
     others = ~tame[:, 0]
-    if others.any():
-        shrunk[others] = _shrink_extreme(rows[others], norm)
-    return shrunk
+    extreme = _shrink_extreme(rows[others], norm) if others.any() else None
+    np.multiply(rows, np.minimum(1.0, norm / np.where(tame, lengths, 1.0)), out=out)
+    if extreme is not None:
+        out[others] = extreme
 
 
 def _shrink_extreme(rows: Array, norm: float) -> Array:

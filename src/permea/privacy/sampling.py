@@ -176,6 +176,7 @@ CHUNK = 1 << 16  # entries per step: the scratch arrays stay in the cache of a c
 RADIX_BITS = 10  # a geometric variable is sampled in digits of this many bits
 TOP = 512  # values of the leading digit before it overflows into a fresh draw
 MIN_RATE = 2.0**-44  # scales beyond this would leave no room in 64-bit integers
+LARGEST_SIGMA = 2**44 - 1  # nor would these
 
 _GUARD = 20  # decimal digits kept beyond what a decision needs
 _WORD_DIGITS = 20  # 64 bits are less than 20 decimal digits
@@ -480,7 +481,7 @@ def discrete_gaussian(
     True
     """
     exact = Fraction(sigma)
-    if not 0 < exact < 2**44 - 1:
+    if not 0 < exact < LARGEST_SIGMA:
         raise ValueError(
             "sigma must be positive and below 2**44 grid steps. "
             "Use a coarser grid (a smaller `resolution`) or less noise."
