@@ -25,7 +25,7 @@ from permea.federation import (
     RefusedError,
 )
 from permea.federation.agreement import canonical_description, collusion_epsilon
-from permea.federation.moments import DropOutError, open_mean
+from permea.federation.messages import DropOutError, open_mean
 from permea.models.features import RandomFourier
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy
 from permea.privacy.composition import Loss, tight_epsilon
@@ -479,6 +479,8 @@ CHANGES = {
     "radius": st.floats(0.01, 10),
     "feature_norm": st.floats(0.01, 10),
     "split": st.floats(0.01, 0.4).map(lambda mean: (mean, 0.5 - mean, 0.3, 0.2)),
+    "n_directions": st.integers(-1, 8),
+    "n_losses": st.integers(-1, 8),
     "noise": st.just("own"),
     "noise_shares": st.integers(1, 10**12),
     "least_parties": st.integers(1, 5),

@@ -215,7 +215,7 @@ class TestSummary:
     def test_units_are_named_and_only_records_compose_across_units(self):
         X, y = blobs(n_rows=12)
         units = [Privacy(epsilon=2, domain=(0, 1), unit=unit) for unit in ("entry", "record")]
-        parties = [Party(p.unit, train(X, y, privacy=p)) for p in units]
+        parties = [Party(p.unit, train(X, y, privacy=p, release="rows")) for p in units]
         summary = Federation(parties, records="disjoint").summary()
         assert summary.unit is None
         assert summary.record.unit == "record"

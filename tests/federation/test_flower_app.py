@@ -337,7 +337,8 @@ key = "s.key"
         X, people = np.random.default_rng(0).random((40, 2)), np.arange(40) // 2
         np.savez(tmp_path / "rows.npz", X=X, y=people % 2, groups=people)
         train = '[train]\ndata = "rows.npz"\nepsilon = 8\nlow = 0\nhigh = 1\nunit = "person"\n'
-        text = self.PARTY + train + "rows_per_person = 2\nn_components = 2\nn_layers = 1\n"
+        train += 'release = "rows"\nrows_per_person = 2\n'
+        text = self.PARTY + train + "n_components = 2\nn_layers = 1\n"
         config = PartyConfig.from_file(self.write(tmp_path, text))
         train_model(config)
         assert load(config.model).certificate_.privacy.unit == "person"

@@ -25,7 +25,7 @@ from permea.federation.encryption.engine import (
 )
 from permea.federation.encryption.scheme import unpack
 from permea.federation.encryption.secure_sum import SecureSum
-from permea.federation.moments import (
+from permea.federation.messages import (
     DropOutError,
     add_released,
     aggregate,

@@ -20,7 +20,8 @@ from permea.federation.errors import (
     SuspicionWarning,
 )
 from permea.federation.federation import Federation
-from permea.federation.moments import MomentFederation, MomentParty
+from permea.federation.moment_party import MomentParty
+from permea.federation.moments import MomentFederation
 from permea.federation.party import Guard, Party
 from permea.federation.schema import Schema
 from permea.federation.summary import Summary

@@ -145,11 +145,12 @@ def _object(value: Any, depth: int) -> dict[str, Any]:
 
 
 Noise = Literal["shared", "own"]
-SCHEMA = "permea agreement 1"
+SCHEMA = "permea agreement 2"
 PURPOSE = "agreement"  # what a signature on an agreement is for
 MOST_PARTIES = 2**16
 MOST_ROUNDS = 1000
 MOST_COLUMNS = 10**6
+MOST_LOSSES = 1000
 _LOCAL = ("ledger", "dataset", "random_state")  # what parties need not agree on
 _ENTRIES = ("privacy", "features", "neighbours", "classes", "output_domain", "radius",
             "feature_norm", "split")  # parameters with an entry of their own  # fmt: skip
@@ -233,6 +234,8 @@ class Agreement:
         ε, δ, unit, domain and mechanism of one round.
     neighbours, radius, feature_norm, split
         As for `MomentClassifier`.
+    n_directions, n_losses : int
+        What follows the moments (`permea.privacy.scatter`); 0 for nothing.
     noise : {"shared", "own"}
         "shared": a party adds one of ``noise_shares`` shares of the noise; "own": all of it.
     noise_shares : int
@@ -274,6 +277,8 @@ class Agreement:
     radius: float
     feature_norm: float
     split: tuple[float, float, float, float]
+    n_directions: int
+    n_losses: int
     noise: Noise
     noise_shares: int
     least_parties: int
@@ -305,11 +310,13 @@ class Agreement:
         limits = {
             "n_columns": MOST_COLUMNS, "n_features": MOST_COLUMNS, "n_targets": MOST_COLUMNS,
             "noise_shares": MOST_PARTIES, "least_parties": MOST_PARTIES, "rounds": MOST_ROUNDS,
+            "n_directions": MOST_COLUMNS, "n_losses": MOST_LOSSES,
         }  # fmt: skip
         for name, most in limits.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{name} must be a whole number from 1 to {most}.")
+            value, least = getattr(self, name), int(name not in ("n_directions", "n_losses"))
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not least <= value <= most:
+                raise ValueError(f"{name} must be a whole number from {least} to {most}.")
         for name in ("radius", "feature_norm"):
             self._set(name, plain_number(name, getattr(self, name)))
         if not isinstance(self.split, tuple | list):
@@ -412,6 +419,7 @@ class Agreement:
             output_domain=parameters.get("output_domain"),
             n_targets=n_targets, privacy=plan.privacy, neighbours=plan.neighbours,
             radius=plan.radius, feature_norm=plan.feature_norm, split=tuple(plan.split),
+            n_directions=plan.n_directions, n_losses=plan.n_losses,
             noise=noise, noise_shares=shares, least_parties=least, rounds=rounds,
             parties=tuple(parties),
         )  # fmt: skip
@@ -428,6 +436,8 @@ class Agreement:
             radius=self.radius,
             feature_norm=self.feature_norm,
             split=Split(*self.split),
+            n_directions=self.n_directions,
+            n_losses=self.n_losses,
             weighted=isinstance(json.loads(self.settings).get("class_weight"), dict),
         )
 
@@ -550,7 +560,7 @@ class Agreement:
             "promise": f"{self.privacy.describe()} in each round; neighbours: {self.neighbours}",
             "rounds": f"{self.rounds} allowed, each charged to the ledger of every party: together "
             f"ε = {total:.4g} per {unit}, δ = {delta:.3g} per {unit}",
-            "model": f"{self.model}, {outputs}",
+            "model": f"{self.model}, {outputs}{self._further()}",
             "features": f"{self.n_features} from {self.n_columns} columns, norm "
             f"{self.feature_norm:g}, radius {self.radius:g}: {_short(self.features)}",
             "parties": f"{', '.join(self.parties)}; {self.least_parties} of them must reply"
@@ -560,6 +570,12 @@ class Agreement:
         }
         head = f"Agreement {self.digest[:16]}, {len(self.signatures)} signatures"
         return "\n".join([head, *(f"  {name:<10}{text}" for name, text in entries.items())])
+
+    def _further(self) -> str:
+        """What follows the moments of all rows."""
+        if not self.n_directions:
+            return ""
+        return f"; scatter of each class in at most {self.n_directions} directions"
 
     def __str__(self) -> str:
         return self.describe()

@@ -153,6 +153,7 @@ OBJECTIONS = {
     "unverified": "the certificate was read from outside and no trusted key has signed it",
 }
 """Objections to which an owner can consent, and what each of them means."""
+_DRAWN = 200  # rows of each class that tell how long distances are
 _INFORMATION_ONLY = {"unverified"}  # displayed with the party; joining needs no consent to it
 
 
@@ -188,6 +189,9 @@ class Party:
         What is promised about the training rows.
     schema : Schema
         Features and classes.
+    unit_of_distance : float
+        What distances are divided by before they leave, see `typical_distance`; 1 for models
+        of rows, whose distances are in the units of the features.
 
     Examples
     --------
@@ -225,6 +229,7 @@ class Party:
         self.schema = Schema.of(classifier)
         self.schema.check()
         self.certificate: Certificate | None = getattr(classifier, "certificate_", None)
+        self.unit_of_distance = typical_distance(classifier)
 
     @classmethod
     def from_file(
@@ -284,7 +289,7 @@ class Party:
         Returns
         -------
         ndarray of shape (m, len(classes))
-            Γ of 004 Def. 6.
+            Γ of 004 Def. 6, in multiples of ``unit_of_distance``.
         """
         if self.encrypted_only:
             raise RefusedError("This party replies to encrypted queries only.")
@@ -317,7 +322,7 @@ class Party:
         queries = self.schema.check_queries(X)
         if self._guard is not None:
             self._guard.admit(client, len(queries))
-        found = np.asarray(self._classifier.distances(queries))
+        found = np.asarray(self._classifier.distances(queries)) / self.unit_of_distance
         return found if classes is None else align_classes(found, self.schema.classes, classes)
 
     def hand_over(self, path: str | os.PathLike[str], *, sign: SigningKey | None = None) -> Path:
@@ -336,6 +341,28 @@ class Party:
         rest = [word for word in self.objections if word not in ("not private", "unverified")]
         state = ", ".join([self.status, *rest])
         return f"Party({self.name!r}, {len(self.schema.classes)} classes, {state})"
+
+
+def typical_distance(classifier: Any) -> float:
+    """Root mean square distance of rows to their own class, of a model of class moments.
+
+    Parties that learn from class moments whiten by covariances of their own, in as many directions
+    as their noise leaves: distances in these coordinates compare only as multiples of what is
+    typical for the party. The rows are drawn from the release, always the same ones. Models that
+    keep the units of the features have 1.
+
+    Examples
+    --------
+    >>> typical_distance(object())
+    1.0
+    """
+    encoder = getattr(classifier, "encoder_", None) or classifier
+    if not hasattr(classifier, "hull_distances") or not hasattr(encoder, "draw"):
+        return 1.0
+    codes, labels = encoder.draw(_DRAWN, random_state=0)
+    found = classifier.hull_distances(codes)
+    own = found[np.arange(len(found)), np.searchsorted(classifier.classes_, labels)]
+    return float(np.sqrt(np.mean(np.square(own)))) or 1.0
 
 
 def objections(classifier: Any) -> tuple[str, ...]:

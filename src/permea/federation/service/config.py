@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from permea.compose import FuzzyClassifier, KAHMClassifier, MembershipClassifier
 from permea.federation.party import Guard, Party
 from permea.federation.transport import RetryPolicy
+from permea.models.hull import HullClassifier
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
 
@@ -21,8 +23,17 @@ _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
 _PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "client_keys"}
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
-_MODEL_KEYS = {"n_components", "n_layers", "branch_size"}
-_TRAIN_KEYS = {"data", "epsilon", "delta", "unit", "rows_per_person", "low", "high"}
+FAMILIES: dict[str, type] = {
+    "kahm": KAHMClassifier,
+    "membership": MembershipClassifier,
+    "fuzzy": FuzzyClassifier,
+    "hulls": HullClassifier,
+}
+_MODEL_KEYS = {
+    "n_components", "n_layers", "branch_size", "classes", "features", "neighbours", "release",
+    "rows_per_class", "n_directions",
+}  # fmt: skip
+_TRAIN_KEYS = {"data", "family", "epsilon", "delta", "unit", "rows_per_person", "low", "high"}
 
 
 class ConfigError(ValueError):
@@ -135,6 +146,7 @@ class Training:
     data: Path
     privacy: Privacy
     options: Mapping[str, Any]
+    family: type = KAHMClassifier
 
     @classmethod
     def of(cls, file: _File) -> Self:
@@ -148,8 +160,23 @@ class Training:
             rows_per_person=table.get("rows_per_person"),
             domain=(low, high),
         )
-        options = {name: table[name] for name in _MODEL_KEYS & set(table)}
-        return cls(data=file.file("train", "data"), privacy=privacy, options=options)
+        name, options = table.get("family", "kahm"), {k: table[k] for k in _MODEL_KEYS & set(table)}
+        if name not in FAMILIES:
+            raise ConfigError(f"{file.path}: family in [train] must be one of {sorted(FAMILIES)}.")
+        family = FAMILIES[name]
+        if unknown := sorted(set(options) - set(family().get_params())):
+            raise ConfigError(f"{file.path}: family {name!r} in [train] has no {unknown}.")
+        if privacy.unit != "entry" and options.get("release") != "rows" and "classes" not in table:
+            raise ConfigError(
+                f"{file.path}: classes is missing in [train]. With unit = {privacy.unit!r} which "
+                "labels occur is protected too: declare those that may, or give release = 'rows'."
+            )
+        return cls(data=file.file("train", "data"), privacy=privacy, options=options, family=family)
+
+    def model(self) -> Any:
+        """An unfitted model; a party of one class is accepted where classes are not declared."""
+        single = {"allow_single_class": True} if self.family is not HullClassifier else {}
+        return self.family(privacy=self.privacy, **single, **self.options)
 
 
 def _column_values(value: Any) -> Any:

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permea.compose import KAHMClassifier
 from permea.federation.errors import FederationError
 from permea.federation.flower import launch
 from permea.federation.service.config import FederationConfig, PartyConfig
@@ -238,10 +237,7 @@ def train_model(config: PartyConfig) -> None:
     with np.load(config.training.data, allow_pickle=False) as arrays:
         X, y = arrays["X"], arrays["y"]
         people = arrays["groups"] if "groups" in arrays.files else None
-    classifier = KAHMClassifier(
-        privacy=config.training.privacy, allow_single_class=True, **config.training.options
-    )
-    save(classifier.fit(X, y, groups=people), config.model)
+    save(config.training.model().fit(X, y, groups=people), config.model)
 
 
 class PartyNode:
