@@ -10,10 +10,14 @@ import sys
 import numpy as np
 import pytest
 
+from permea import fabricate_records
+from permea.audit.synthetic import synthetic_risks
+from permea.fabricate.comparison import compare_tables
 from permea.privacy import Certificate, Privacy, release
 from permea.report import Accuracy, Chart, Report, Samples, Series, content, render, write_html
 from permea.report.page import best_guess, odds, png_address
 from permea.report.svg import ticks
+from permea.tables import Number, Schema, YesNo
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -427,3 +431,70 @@ def test_effects_of_columns_are_curves_and_values():
     page = render(Report(title="effects", effects=rows, charts=charts))
     assert "What each column contributes" in page
     assert "f -1.00 ± 0.50" in page
+
+
+def synthetic_report(made, **changes):
+    """A report on a synthetic table, or on a copy of the real one, with all of its sections."""
+    schema = Schema({"a": Number(0, 1), "b": YesNo(), "c<d>": Number(0, 1)})
+
+    def rows(seed):
+        rng = np.random.default_rng(seed)
+        return {"a": rng.random(300), "b": rng.integers(0, 2, 300), "c<d>": rng.random(300)}
+
+    promise = Privacy(epsilon=1, delta=1e-6, unit="record")
+    one = fabricate_records(rows(0), schema=schema, privacy=promise, seed=0)
+    table = rows(0) if made == "a copy" else one.data
+    values = {
+        "title": "A synthetic table",
+        "certificates": {"table": one.certificate},
+        "quality": one.quality,
+        "comparison": compare_tables(rows(0), table, schema, rows(1)),
+        "risks": synthetic_risks(rows(0), table, rows(1), schema),
+        "computed_from_private_rows": ["beside the real table", "attacks"],
+    }
+    return Report(**{**values, **changes})
+
+
+def test_the_report_on_a_synthetic_table_says_what_may_be_signed():
+    page = render(synthetic_report("a synthetic table"))
+    assert "none of these attacks learned more about people in the table" in page
+    assert "NOT FOR RELEASE" in page
+    assert "c&lt;d&gt;" in page
+    copied = render(synthetic_report("a copy"))
+    assert "at least one attack learned more" in copied
+    assert "none of these attacks" not in copied
+    public = render(synthetic_report("a synthetic table", comparison=None, risks=None,
+                                     computed_from_private_rows=[]))  # fmt: skip
+    assert "NOT FOR RELEASE" not in public
+    assert "may be published" in public
+
+
+LOOK = """
+<script>
+addEventListener("load", () => {
+  const tables = [...document.querySelectorAll("table")];
+  const place = document.createElement("pre");
+  place.id = "probe";
+  place.textContent = JSON.stringify({
+    wide: document.documentElement.scrollWidth - innerWidth,
+    rows: tables.map((table) => table.tBodies[0].rows.length),
+    seen: tables.every((table) => table.getBoundingClientRect().height > 20),
+    sections: [...document.querySelectorAll("nav a")].map((a) => a.getAttribute("href")),
+  });
+  document.body.append(place);
+});
+</script>
+"""
+
+
+def test_the_report_on_a_synthetic_table_in_a_browser(browse, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PROBE", LOOK)
+    found = browse(render(synthetic_report("a synthetic table")))
+    if found is None:
+        return
+    assert found["console"] == []
+    assert found["wide"] <= 0
+    assert found["seen"]
+    assert found["rows"][0] == 3  # columns
+    assert found["rows"][-1] == 3  # attacks
+    assert {"#quality", "#comparison", "#risks"} <= set(found["sections"])

@@ -26,6 +26,7 @@ from permea.audit.metrics import AttackResult, auc, auc_interval, clopper_pearso
 from permea.audit.reconstruction import AttributeInference, attribute_attack, nearest_row_attack
 from permea.audit.report import AttackReport, guarantee_rows
 from permea.audit.suite import KINDS, attack
+from permea.audit.synthetic import Risk, SyntheticRisks, synthetic_risks
 
 __all__ = [
     "KINDS",
@@ -34,6 +35,8 @@ __all__ = [
     "AttributeInference",
     "DensityDifference",
     "EmpiricalEpsilon",
+    "Risk",
+    "SyntheticRisks",
     "attack",
     "attribute_attack",
     "auc",
@@ -55,6 +58,7 @@ __all__ = [
     "one_run_p_value",
     "release_epsilon",
     "shift_epsilon",
+    "synthetic_risks",
     "tpr_at_fpr",
     "why_not_rerun",
 ]

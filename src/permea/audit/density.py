@@ -253,7 +253,7 @@ def _select(
     best = (np.inf, 0.0, 0.0, np.zeros(len(centers)), 0.0)
     for width in widths:
         H = (np.pi * width**2) ** (n_features / 2) * np.exp(-squared / (4.0 * width**2))
-        eigenvalues, U = eigh(H)
+        eigenvalues, U = eigh(H, driver="evd")  # "evr" fails on nearly singular matrices
         eigenvalues = np.maximum(eigenvalues, 0.0)
         h = _weighted_means(points, weights, centers, width) @ U
         whole, (held_out, kept) = h[0], np.split(h[1:], 2)

@@ -25,6 +25,7 @@ from permea.audit.white_box import (
     new_model,
     white_box_epsilon,
 )
+from permea.audit.white_box_hulls import moment_experiment
 from permea.privacy import Privacy
 
 RELATIONS = {
@@ -158,7 +159,7 @@ def empirical_epsilon(
     _check(chosen, unit or "record", neighbours or "replace")
     found = None
     if chosen == "white-box":
-        experiment = MomentExperiment(make_classifier)
+        experiment = moment_experiment(make_classifier)
         relation = experiment.plan.neighbours
         own = experiment.plan.privacy.unit
         if unit not in (None, own) or neighbours not in (None, relation):
@@ -371,8 +372,9 @@ def why_not_rerun(model: Any) -> str:
 
 
 def _released_by(model: Any) -> Any:
-    """The estimator that made the release; a classifier of tables holds one."""
-    return getattr(model, "classifier_", model)
+    """The estimator that made the release: in a classifier of tables, or of drawn rows."""
+    inner = getattr(model, "classifier_", model)
+    return getattr(inner, "encoder_", None) or inner
 
 
 def _check(method: str, unit: str, neighbours: str) -> None:

@@ -32,6 +32,7 @@ from permea.audit.bounds import (
     multi_run_epsilon,
     shift_epsilon,
 )
+from permea.models.hull import HullClassifier
 from permea.models.moments import MomentClassifier, MomentRegressor
 from permea.privacy import Privacy
 from permea.privacy import release as release_rows
@@ -151,7 +152,7 @@ def _fitted(without: Array, planted: Array) -> list[Array]:
     return [without[cut:] @ direction, planted[cut:] @ direction]
 
 
-MOMENT_ESTIMATORS = (MomentClassifier, MomentRegressor)
+MOMENT_ESTIMATORS = (MomentClassifier, MomentRegressor, HullClassifier)
 _DOMAIN = (-1.0, 1.0)
 _CORNER = np.array([1.0, 1.0]) / math.sqrt(2.0)  # features of a corner of the square, norm 1
 _ASIDE = np.array([1.0, -1.0]) / math.sqrt(2.0)
@@ -159,7 +160,7 @@ _NOISE_OF_MEAN = 0.05  # in units of the norm of the features: decides the numbe
 _FEWEST_ROWS, _MOST_ROWS = 100, 20_000
 _CLASSES = (0, 1)
 _CANARY_ROWS = 4  # of a person who is the canary; in her place there is a person with one row
-_MEAN, _MOMENTS = slice(0, 2), slice(2, 9)  # places in the released numbers; the counts follow
+_MEAN, _MOMENTS = slice(0, 2), slice(2, 9)  # places in the released numbers; the rest follows
 
 
 class _Group(NamedTuple):
@@ -202,6 +203,7 @@ def worst_canary(plan: MomentPlan) -> MomentCanary:
     if plan.neighbours == "add/remove":
         # The mean is a ratio of two noised numbers, so the share of the row count is not seen.
         square = mean + second + cross + (1.0 if classes else 3.0) * counts
+        square += 1.0 / plan.scales.scatter**2
         return MomentCanary(_CORNER, 1.0, None, 0.0, np.zeros(2), math.sqrt(square))
     choices = _CLASSES if classes else tuple(np.linspace(-1.0, 1.0, 41))
     square, cosine, other = max(
@@ -215,7 +217,7 @@ def worst_canary(plan: MomentPlan) -> MomentCanary:
 def _worst_angle(plan: MomentPlan, other: float) -> tuple[float, float]:
     """Largest squared distance of the moments, and its cosine: output 1 replaced by ``other``."""
     _, _, second, cross, counts = (1.0 / scale**2 for scale in plan.scales[:5])
-    cosines = np.linspace(-1.0, 0.0, 1001)
+    cosines, scatter = np.linspace(-1.0, 0.0, 1001), 1.0 / plan.scales.scatter**2
     if plan.outputs == "classes":
         own, inner = 2.0, float(other == 1.0)
         moved = 2.0 * (1.0 - inner)
@@ -223,7 +225,10 @@ def _worst_angle(plan: MomentPlan, other: float) -> tuple[float, float]:
         own, inner = 1.0 + (1.0 + other**2) / 2.0, (1.0 + other) / 2.0
         moved = (1.0 - other) ** 2 + (1.0 - other**2) ** 2
     squares = (
-        second * (2.0 - 2.0 * cosines**2) + cross * (own - 2.0 * inner * cosines) + counts * moved
+        second * (2.0 - 2.0 * cosines**2)
+        + cross * (own - 2.0 * inner * cosines)
+        + counts * moved
+        + scatter * (2.0 - 2.0 * inner * cosines**2)
     )
     at = int(np.argmax(squares))
     return float(squares[at]), float(cosines[at])
@@ -254,11 +259,12 @@ class MomentExperiment:
     def __init__(self, make: Any) -> None:
         self._make = make
         model = self._model()
-        self._classes = isinstance(model, MomentClassifier)
+        self._classes = not isinstance(model, MomentRegressor)
         self.plan = plan_moments(
             model.privacy, 2, 2, outputs="classes" if self._classes else "numbers",
             neighbours=model.neighbours, radius=model.radius, feature_norm=1.0,
-            split=Split(*model.split),
+            split=Split(*model.split), n_directions=min(model.n_directions, 2),
+            n_losses=model.n_losses,
         )  # fmt: skip
         self.canary = worst_canary(self.plan)
         wanted = self.plan.scales.mean / _NOISE_OF_MEAN
@@ -286,8 +292,8 @@ class MomentExperiment:
         made = new_model(self._make)
         if not isinstance(made, MOMENT_ESTIMATORS) or made.privacy is None:
             raise ValueError(
-                "A white-box audit of moments needs a MomentClassifier or MomentRegressor with "
-                "privacy=…"
+                "A white-box audit of moments needs a MomentClassifier, MomentRegressor or "
+                "HullClassifier with privacy=…"
             )
         small = {
             "features": "identity",

@@ -1,15 +1,17 @@
-"""Synthetic labelled rows from noised moments: nothing of a record but its share in the sums."""
+"""Synthetic rows: tables with a schema from counts of pairs, arrays of numbers from moments."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.models.linear import class_gaussians
-from permea.models.moments import MomentClassifier
+from permea.fabricate.tables import FabricatedTable, fabricate_table
+from permea.models.calibration import class_shares
+from permea.models.hull import HullClassifier
 from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.moments import Neighbours
+from permea.tables import Schema
 
 
 @dataclass(frozen=True)
@@ -21,40 +23,70 @@ class FabricatedRecords:
     certificate: Certificate
 
 
+@overload
 def fabricate_records(
-    X: ArrayLike,
-    y: ArrayLike,
+    X: Any, y: None = None, *, privacy: Privacy, schema: Schema, groups: ArrayLike | None = None,
+    n_rows: int | None = None, neighbours: Neighbours = "replace", ledger: Ledger | None = None,
+    dataset: str | None = None, random_state: int | None = None, seed: int | None = None,
+) -> FabricatedTable: ...  # fmt: skip
+@overload
+def fabricate_records(
+    X: ArrayLike, y: ArrayLike, *, privacy: Privacy, classes: ArrayLike, n_rows: int | None = None,
+    neighbours: Neighbours = "replace", n_directions: int = 80, radius: float = 0.5,
+    ledger: Ledger | None = None, dataset: str | None = None, random_state: int | None = None,
+    seed: int | None = None,
+) -> FabricatedRecords: ...  # fmt: skip
+def fabricate_records(
+    X: Any,
+    y: Any = None,
     *,
     privacy: Privacy,
-    classes: ArrayLike,
+    schema: Schema | None = None,
+    classes: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     n_rows: int | None = None,
     neighbours: Neighbours = "replace",
-    shrinkage: float = 1.0,
+    n_directions: int = 80,
     radius: float = 0.5,
     ledger: Ledger | None = None,
     dataset: str | None = None,
     random_state: int | None = None,
-) -> FabricatedRecords:
-    """Draw labelled rows from class means and a common covariance, both from one noised release.
+    seed: int | None = None,
+) -> FabricatedTable | FabricatedRecords:
+    """Synthetic rows that may be handed over, from one noised release per record or per person.
 
-    The rows are encoded by their domain alone (:class:`permea.models.features.ScaledIdentity`);
-    class sizes, class means and the covariance within classes follow from the released counts,
-    cross moments and second moments, the covariance shrunk by the known norm of its noise
-    (:func:`permea.models.linear.class_gaussians`). Gaussian rows are drawn, decoded and clipped to
-    the domain. They may train any model or leave the house; the promise is that of the release.
+    With a schema, X is a table of numbers, categories, dates and missing values: pairs of columns
+    are counted, and the result is a table with the same names and types
+    (:func:`permea.fabricate.tables.fabricate_table`).
+
+    Without one, X is an array of numbers with labels y, such as images or sensor rows: the size,
+    mean and covariance of each class follow from noised moments, in the directions that noise does
+    not cover (`permea.HullClassifier`), and Gaussian rows are drawn, decoded and clipped to the
+    domain.
 
     Parameters
     ----------
-    X, y : array-like
-        Private rows and labels.
+    X, y : table, or array-like of rows and labels
+        The private rows. A table has its label among its columns, if it has one.
     privacy : Privacy
-        With ``unit="record"`` and δ > 0.
+        With ``unit="record"`` or ``"person"``, and δ > 0.
+    schema : Schema, optional
+        What is known about the columns of a table before seeing a row.
+    classes : array-like, optional
+        The declared labels of an array.
+    groups : array-like, optional
+        Whose row each is, with ``unit="person"``; the schema's person by default.
     n_rows : int, optional
         How many rows to fabricate; by default about as many as there are (a released number).
-    classes, neighbours, radius, ledger, dataset, random_state
-        See :class:`permea.models.moments.MomentClassifier`.
-    shrinkage : float, default=1.0
-        Eigenvalues of the covariance are lowered by this share of the norm of the noise.
+    neighbours, n_directions, radius, ledger, dataset, random_state
+        See :class:`permea.HullClassifier`.
+    seed : int, optional
+        Repeats the draw after the release, and leaves the release what it is.
+
+    Returns
+    -------
+    FabricatedTable or FabricatedRecords
+        ``data`` and ``certificate``; a table has ``quality`` and ``generator`` besides.
 
     Examples
     --------
@@ -65,24 +97,43 @@ def fabricate_records(
     >>> made.data.shape, made.certificate.is_private
     ((500, 64), True)
     """
-    model = MomentClassifier(
+    if schema is not None:
+        if y is not None or classes is not None:
+            raise ValueError("With a schema, the label is a column of the table: leave out y.")
+        return fabricate_table(
+            X, schema, privacy=privacy, neighbours=neighbours, groups=groups, n_rows=n_rows,
+            ledger=ledger, dataset=dataset, random_state=random_state, seed=seed,
+        )  # fmt: skip
+    if y is None:
+        raise ValueError("Arrays of numbers need labels y; tables need a schema.")
+    if classes is None:
+        raise TypeError("classes is missing: declare the labels, never read them off the data.")
+    model = HullClassifier(
         privacy=privacy, features="identity", neighbours=neighbours, classes=classes,
-        radius=radius, ledger=ledger, dataset=dataset, random_state=random_state,
-    ).fit(X, y)  # fmt: skip
+        n_directions=n_directions, radius=radius, ledger=ledger, dataset=dataset,
+        random_state=random_state,
+    ).fit(X, y, groups=groups)  # fmt: skip
+    return _drawn(model, n_rows, np.random.default_rng(random_state if seed is None else seed))
+
+
+def _drawn(
+    model: HullClassifier, n_rows: int | None, rng: np.random.Generator
+) -> FabricatedRecords:
+    """Rows of all classes, as frequent as they are, in the columns of the private ones."""
     assert model.certificate_ is not None
-    moments = model.moments_
-    rng = np.random.default_rng(random_state)
-    shares = np.maximum(moments.outputs, 0.0)
-    shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(shares), 1 / len(shares))
+    moments, hulls = model.moments_, model.hulls_
+    shares = class_shares(moments)
     count = max(1, round(moments.size)) if n_rows is None else n_rows
     places = rng.choice(len(shares), size=count, p=shares)
-    means, factor = class_gaussians(moments, shrinkage=shrinkage)
-    z = means[places] + rng.normal(size=(count, factor.shape[1])) @ factor.T
-    p = z.shape[1]
+    codes = np.empty((count, hulls.means.shape[1]))
+    for label in np.unique(places):
+        mine = places == label
+        codes[mine] = hulls.draw(int(label), int(mine.sum()), rng)
+    p, privacy = model.n_features_in_, model.certificate_.privacy
     low, high = privacy.lows(p), privacy.highs(p)
-    decoded = (z + model.mean_) * np.sqrt(p) * (high - low) / 2 + (low + high) / 2
+    decoded = (hulls.decode(codes) + model.mean_) * np.sqrt(p) * (high - low) / 2 + (low + high) / 2
     certificate = model.certificate_.add_step(
-        f"{count} labelled rows drawn from class means and a common covariance of the release, "
-        f"shrunk by {shrinkage:g} times the norm of its noise, and clipped to the domain"
+        f"{count} labelled rows drawn from the mean and covariance of each class in "
+        f"{codes.shape[1]} directions, and clipped to the domain"
     )
     return FabricatedRecords(np.clip(decoded, low, high), model.classes_[places], certificate)

@@ -17,6 +17,9 @@ from permea.audit import (
     release_epsilon,
     signals,
 )
+from permea.audit.synthetic import SyntheticRisks
+from permea.fabricate.comparison import TableComparison
+from permea.fabricate.quality import TableQuality
 from permea.fabricate.rows import fabricate
 from permea.privacy import Certificate, Privacy, release
 
@@ -135,6 +138,12 @@ class Report:
         Rows before and after noise and fabrication. Shows real rows: for public data only.
     effects : sequence of ColumnEffect
         What each column contributes, for models that add up columns.
+    quality : TableQuality or None
+        How near a synthetic table is to what was released.
+    comparison : TableComparison or None
+        The synthetic table beside the real one.
+    risks : SyntheticRisks or None
+        What attacks on the synthetic table achieved.
     measures : dict
         Leakage, interpretability, transferability, where computed: name → (value, what it means).
     reproduce : sequence of str
@@ -152,6 +161,9 @@ class Report:
     charts: Sequence[Chart] = ()
     samples: Samples | None = None
     effects: Sequence[ColumnEffect] = ()
+    quality: TableQuality | None = None
+    comparison: TableComparison | None = None
+    risks: SyntheticRisks | None = None
     measures: dict[str, tuple[str, str]] = field(default_factory=dict)
     reproduce: Sequence[str] = ()
     computed_from_private_rows: Sequence[str] = ()

@@ -63,6 +63,9 @@ def render(report: Report) -> str:
     sections = {
         "promise": ("What is promised", True),
         "attacks": ("What attacks achieve", report.attacks),
+        "quality": ("How near the synthetic table is to the release", report.quality),
+        "comparison": ("Beside the real table", report.comparison),
+        "risks": ("What the synthetic table tells about people", report.risks),
         "utility": ("Privacy against usefulness", report.charts_of("utility")),
         "accuracy": ("Accuracy", report.accuracy and report.accuracy.per_class),
         "effects": ("What each column contributes", report.effects),

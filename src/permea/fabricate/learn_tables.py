@@ -1,0 +1,317 @@
+"""Learns a generator of tables from counts that are released in stages.
+
+1. Every column alone, in fine cells, for every label: bins follow from it.
+2. All pairs of columns in these bins, for every label: a tree of dependences follows.
+3. The pairs of that tree again, with the largest share of the budget.
+
+A row has one label, so the tables of all labels together cost as much as those of one.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from permea._arrays import Array, Indices, Integers
+from permea.fabricate.cells import Bins, Cells, join_cells
+from permea.fabricate.persons import AGREEMENTS, Persistence, agreements, fit_persistence
+from permea.fabricate.trees import (
+    Tree,
+    combined,
+    fit_tree,
+    pair_strength,
+    spanning_tree,
+    to_simplex,
+)
+from permea.privacy.counts import Codes
+from permea.privacy.stages import MOST_CELLS, ChargedCounts, Stage
+
+SHARES = (0.1, 0.3, 0.6)
+PERSISTENCE_SHARE = 0.05  # of the budget, for what stays from one row of a person to the next
+_SIGNAL = 0.2  # noise of a pair's table, as a share of the rows of a label, that bins allow
+_LEAST = 4.0  # rows of a bin, in standard deviations of the noise of the last stage
+_FEWEST, _MOST = 3, 32  # bins of a number
+
+
+class Rows(NamedTuple):
+    """Private rows: the fine cell of every row in every column, its label, and its weight."""
+
+    fine: Sequence[Indices]
+    labels: Integers
+    weights: Array | None = None
+    people: Integers | None = None  #: whose each row is, where persons have several
+
+
+def stages(n_columns: int, *, persons: bool = False) -> list[Stage]:
+    """Stages for so many columns; without pairs to choose from there is less to count.
+
+    With ``persons`` one more stage counts which values stay from one row of a person to the next.
+
+    Examples
+    --------
+    >>> [stage.n_tables for stage in stages(14)], len(stages(2)), len(stages(1))
+    ([14, 91, 13], 2, 1)
+    """
+    tables = [n_columns, n_columns * (n_columns - 1) // 2, n_columns - 1]
+    kept = [(s, t) for s, t in zip(SHARES, tables, strict=True) if t > 0]
+    if n_columns == 2:  # one pair: nothing to choose
+        kept = [kept[0], (SHARES[1] + SHARES[2], 1)]
+    if persons:
+        kept.append((PERSISTENCE_SHARE, n_columns + 1))
+    total = math.fsum(share for share, _ in kept)
+    return [Stage(share / total, n) for share, n in kept]
+
+
+class _Lazy(Sequence[Integers]):
+    """Cells of many tables, each computed when it is counted."""
+
+    def __init__(self, makers: Sequence[Callable[[], Integers]]) -> None:
+        self._makers = makers
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    @overload
+    def __getitem__(self, place: int) -> Integers: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Integers]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        return self._makers[place]() if isinstance(place, int) else _Lazy(self._makers[place])
+
+
+@dataclass
+class Learner:
+    """One run of the stages; ``private`` rows are read by `ChargedCounts.release` alone."""
+
+    charged: ChargedCounts
+    read: Callable[[], Rows]
+    cells: Sequence[Cells]
+    n_labels: int
+    bins: list[Bins] = field(default_factory=list)
+    totals: Array = field(default_factory=lambda: np.zeros(0))
+    trees: list[Tree] = field(default_factory=list)
+    persistence: Persistence | None = None
+    counted_pairs: dict[tuple[int, int], tuple[list[Array], float]] = field(default_factory=dict)
+    counted_alone: list[tuple[Array, float]] = field(default_factory=list)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns beside the label."""
+        return len(self.cells)
+
+    def learn(self, *, persons: bool = False) -> None:
+        """All stages: bins, one tree for every label, and what stays within a person."""
+        self._count_columns()
+        if self.n_columns == 1:
+            self.trees = [
+                fit_tree((), {}, [self._marginal(c, 0, [])]) for c in range(self.n_labels)
+            ]
+        else:
+            if self.n_columns > 2:
+                self._count_pairs()
+            self.trees = self._count_trees()
+        if persons:
+            self._count_agreements()
+
+    def _count_agreements(self) -> None:
+        def read() -> Codes:
+            rows = self.read()
+            assert rows.people is not None
+            return agreements(rows.people, rows.fine, self.bins, rows.labels)
+
+        tables = self.charged.release(self._last + 1, [AGREEMENTS] * (self.n_columns + 1), read)
+        self.persistence = fit_persistence(tables, self.trees, self.totals / self.totals.sum())
+
+    @property
+    def _last(self) -> int:
+        """The stage in which pairs are counted last, or the only one."""
+        return min(self.n_columns, 3) - 1
+
+    def _count_columns(self) -> None:
+        C = self.n_labels
+
+        def read() -> Codes:
+            rows = self.read()
+            makers = [_crossed((rows.labels, fine), (C, cells.count))
+                      for fine, cells in zip(rows.fine, self.cells, strict=True)]  # fmt: skip
+            return Codes(_Lazy(makers), rows.weights)
+
+        sizes = [C * cells.count for cells in self.cells]
+        found = self.charged.release(0, sizes, read)
+        noise = self.charged.noise(0)
+        tables = [table.reshape(C, -1) for table in found]
+        sums = [(table.sum(1), noise * math.sqrt(table.shape[1])) for table in tables]
+        totals, _ = combined(sums)
+        public = self.charged.public_size
+        size = totals.sum() if public is None else public
+        self.totals = to_simplex(totals, max(float(size), 1.0))
+        self.bins = self._bins([table.sum(0) for table in tables], noise * math.sqrt(C))
+        self.counted_alone = [
+            (_joined(table, bins), noise * math.sqrt(table.shape[1] / bins.count))
+            for table, bins in zip(tables, self.bins, strict=True)
+        ]
+
+    def _bins(self, counts: Sequence[Array], noise: float) -> list[Bins]:
+        """Bins of all columns; coarser ones where all pairs together have too many cells."""
+        most, rare = self._n_bins(), 3.0
+        least = _LEAST * self.charged.noise(self._last)
+        while True:
+            bins = [
+                join_cells(cells, own, noise, most, least=least, rare=rare)
+                for cells, own in zip(self.cells, counts, strict=True)
+            ]
+            sizes = np.array([each.count for each in bins])
+            pairs = (sizes.sum() ** 2 - np.square(sizes).sum()) / 2
+            if pairs * self.n_labels <= MOST_CELLS or most == 1:
+                return bins
+            most, rare = max(1, most * 3 // 4), 1.5 * rare
+
+    def _n_bins(self) -> int:
+        """So many that the noise of a table is a small share of the rows of a label."""
+        last = self.charged.noise(self._last)
+        rows = float(self.totals.max())
+        return int(np.clip(math.sqrt(_SIGNAL * rows / last), _FEWEST, _MOST))
+
+    def _count_pairs(self) -> None:
+        pairs = list(combinations(range(self.n_columns), 2))
+        tables = self._release(1, [[pair] * self.n_labels for pair in pairs])
+        noise = self.charged.noise(1)
+        self.counted_pairs = {
+            pair: (table, noise) for pair, table in zip(pairs, tables, strict=True)
+        }
+
+    def _count_trees(self) -> list[Tree]:
+        C, K = self.n_labels, self.n_columns
+        edges = [self._edges(label) for label in range(C)]
+        stage = self._last
+        chosen = [[edges[label][place] for label in range(C)] for place in range(K - 1)]
+        found = self._release(stage, chosen)
+        noise = self.charged.noise(stage)
+        counted: list[dict[int, tuple[Array, float]]] = [{} for _ in range(C)]
+        for pairs, tables in zip(chosen, found, strict=True):
+            for label, (column, parent) in enumerate(pairs):
+                new = tables[label].T, noise
+                counted[label][column] = self._with_first(label, column, parent, new)
+        return [self._tree(label, edges[label], counted[label]) for label in range(C)]
+
+    def _with_first(
+        self, label: int, column: int, parent: int, new: tuple[Array, float]
+    ) -> tuple[Array, float]:
+        """A table of parent by column, together with what was counted of it before."""
+        if not self.counted_pairs:
+            return new
+        first, second = min(column, parent), max(column, parent)
+        tables, noise = self.counted_pairs[first, second]
+        old = tables[label] if parent == first else tables[label].T
+        return combined([(old, noise), new])
+
+    def _tree(
+        self,
+        label: int,
+        edges: Sequence[tuple[int, int]],
+        counted: Mapping[int, tuple[Array, float]],
+    ) -> Tree:
+        further: list[list[tuple[Array, float]]] = [[] for _ in range(self.n_columns)]
+        for column, parent in edges:
+            table, noise = counted[column]
+            further[column].append((table.sum(0), noise * math.sqrt(table.shape[0])))
+            further[parent].append((table.sum(1), noise * math.sqrt(table.shape[1])))
+        marginals = [
+            self._marginal(label, column, further[column]) for column in range(self.n_columns)
+        ]
+        return fit_tree(edges, {column: table for column, (table, _) in counted.items()}, marginals)
+
+    def _edges(self, label: int) -> list[tuple[int, int]]:
+        """The tree of dependences of one label, from the pairs counted so far."""
+        if not self.counted_pairs:
+            return [(1, 0)]
+        marginals = [self._marginal(label, column, []) for column in range(self.n_columns)]
+        strengths = np.zeros((self.n_columns, self.n_columns))
+        for (one, other), (tables, noise) in self.counted_pairs.items():
+            strength = pair_strength(tables[label], marginals[one], marginals[other], noise)
+            strengths[one, other] = strengths[other, one] = strength
+        return spanning_tree(strengths)
+
+    def _marginal(self, label: int, column: int, further: Sequence[tuple[Array, float]]) -> Array:
+        """Rows of a label in every bin of a column: all that was counted, by inverse variance."""
+        alone, noise = self.counted_alone[column]
+        estimates = [(alone[label], noise), *further]
+        for other in range(self.n_columns) if self.counted_pairs else ():
+            if other != column:
+                tables, spread = self.counted_pairs[min(column, other), max(column, other)]
+                table = tables[label] if column < other else tables[label].T
+                estimates.append((table.sum(1), spread * math.sqrt(table.shape[1])))
+        mean, _ = combined(estimates)
+        return to_simplex(mean, max(float(self.totals[label]), 1e-6))
+
+    def _release(
+        self, stage: int, tables: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[list[Array]]:
+        """Counts of pairs in bins: each table has a pair for every label, one after the other."""
+        counts = [bins.count for bins in self.bins]
+        shapes = [[(counts[one], counts[other]) for one, other in pairs] for pairs in tables]
+
+        def read() -> Codes:
+            rows = self.read()
+            coarse = [
+                bins.of_fine.astype(np.int32)[fine]
+                for bins, fine in zip(self.bins, rows.fine, strict=True)
+            ]
+            return Codes(
+                _Lazy([_stacked(coarse, rows.labels, pairs, counts) for pairs in tables]),
+                rows.weights,
+            )
+
+        sizes = [sum(a * b for a, b in shape) for shape in shapes]
+        found = self.charged.release(stage, sizes, read)
+        return [list(_split(flat, shape)) for flat, shape in zip(found, shapes, strict=True)]
+
+
+def _crossed(parts: Sequence[Indices], sizes: Sequence[int]) -> Callable[[], Integers]:
+    def cells() -> Integers:
+        code = parts[0].astype(np.int64)
+        for part, size in zip(parts[1:], sizes[1:], strict=True):
+            code = code * size + part
+        return code
+
+    return cells
+
+
+def _stacked(
+    coarse: Sequence[Indices], labels: Integers, pairs: Sequence[tuple[int, int]],
+    counts: Sequence[int],
+) -> Callable[[], Integers]:  # fmt: skip
+    """Cells of a table that holds one pair for every label."""
+
+    def cells() -> Integers:
+        sizes = np.array([counts[one] * counts[other] for one, other in pairs])
+        starts = np.cumsum(sizes) - sizes
+        code = starts[labels]
+        for pair in set(pairs):
+            one, other = pair
+            mine = np.array([each == pair for each in pairs])[labels]
+            if len(set(pairs)) == 1:
+                return np.asarray(code + coarse[one] * np.int64(counts[other]) + coarse[other])
+            code[mine] += coarse[one][mine] * np.int64(counts[other]) + coarse[other][mine]
+        return np.asarray(code)
+
+    return cells
+
+
+def _split(flat: Array, shapes: Sequence[tuple[int, int]]) -> Iterator[Array]:
+    start = 0
+    for shape in shapes:
+        end = start + shape[0] * shape[1]
+        yield flat[start:end].reshape(shape)
+        start = end
+
+
+def _joined(table: Array, bins: Bins) -> Array:
+    """Counts of fine cells, one row for every label, as counts of bins."""
+    out = np.zeros((len(table), bins.count))
+    for label, counts in enumerate(table):
+        out[label] = np.bincount(bins.of_fine, counts, minlength=bins.count)
+    return out

@@ -1,0 +1,74 @@
+"""Attacks on synthetic tables: they find copies, and blame nothing that copies nobody."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from permea.audit.synthetic import synthetic_risks
+from permea.fabricate.comparison import compare_tables
+from permea.tables import Category, Number, Schema, YesNo
+
+SCHEMA = Schema(
+    {
+        **{f"x{k}": Number(0, 1, missing=k == 0) for k in range(5)},
+        "ward": Category(["a", "b", "c"]),
+        "ill": YesNo(),
+    },
+    label="ill",
+)
+
+
+def rows(seed, n=800):
+    rng = np.random.default_rng(seed)
+    one = rng.random((n, 5))
+    frame = pd.DataFrame({f"x{k}": one[:, k] for k in range(5)})
+    frame.loc[rng.random(n) < 0.1, "x0"] = np.nan
+    return frame.assign(ward=rng.choice(["a", "b", "c"], n), ill=one[:, 1] > rng.random(n))
+
+
+REAL, OTHER, FRESH = rows(0), rows(1), rows(2)
+
+
+def test_a_table_of_other_people_tells_nothing():
+    found = synthetic_risks(REAL, FRESH, OTHER, SCHEMA)
+    assert all(risk.is_explained_by_chance for risk in found.risks)
+    assert found.membership_interval[0] < 0.5 < found.membership_interval[1]
+    assert found.nearer_interval[0] < 0.5 < found.nearer_interval[1]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_copies_are_found(share):
+    """The control: a table that holds some of the real rows."""
+    count = int(share * len(REAL))
+    copied = pd.concat([REAL.head(count), FRESH.head(len(REAL) - count)], ignore_index=True)
+    found = synthetic_risks(REAL, copied, OTHER, SCHEMA)
+    assert not any(risk.is_explained_by_chance for risk in found.risks)
+    assert [risk.excess for risk in found.risks[:2]] > [0.5 * share] * 2
+    assert found.membership_interval[0] > 0.5
+    assert found.nearer_interval[0] > 0.5
+
+
+def test_ties_do_not_count_for_members():
+    schema = Schema({"a": YesNo(), "b": YesNo(), "c": YesNo()})
+    one, two, three = (
+        {name: np.random.default_rng(seed).integers(0, 2, 3000) for name in "abc"}
+        for seed in (0, 1, 2)
+    )
+    found = synthetic_risks(one, three, two, schema)
+    assert found.nearer_interval[0] < 0.5 < found.nearer_interval[1]
+
+
+def test_comparison_has_known_answers():
+    """All that it says can be computed by hand for a table that is the real one, or its mirror."""
+    same = compare_tables(REAL, REAL, SCHEMA, OTHER)
+    assert same.mean_pair == 0
+    assert set(same.columns.values()) == {0.0}
+    assert same.learned["real"] == same.learned["synthetic"] > 0.7
+    assert "NOT FOR RELEASE" in same.to_dict()["note"]
+    turned = compare_tables(REAL, REAL.assign(ill=~REAL["ill"]), SCHEMA, OTHER)
+    share = REAL["ill"].mean()
+    assert turned.columns["ill"] == pytest.approx(abs(1 - 2 * share))
+    assert turned.learned["synthetic"] == pytest.approx(1 - same.learned["real"], abs=0.02)
+    mirrored = compare_tables(REAL, REAL.assign(x1=1 - REAL["x2"]), SCHEMA)
+    assert mirrored.correlations["x1", "x2"][1] == pytest.approx(-1)
+    assert max(mirrored.worst_pairs, key=lambda item: item[1])[0] == ("x1", "x2")
