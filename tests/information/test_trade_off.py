@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from permea.information import transferability
+from permea.information import (
+    information_leakage,
+    privacy_leakage,
+    simulate_attack,
+    transferability,
+)
 from permea.information.measures import class_images
 from permea.information.study import trade_off
 from permea.report.plots import (
@@ -146,3 +151,54 @@ def test_samples_boxes_and_bars_are_drawn(study, rows):
         plot_leakage_levels([rows[0][0]], [])
     with pytest.raises(ValueError, match="at least one method"):
         plot_subject_boxes({})
+
+
+@pytest.fixture(scope="module")
+def per_record(digits):
+    X, T, y, t = digits
+    few = np.where(np.arange(300) < 50, t[:300], -1)
+    return trade_off(
+        X[:900], y[:900], X_target=T[:300], y_target=few, X_test=T[300:], y_test=t[300:],
+        epsilons=[2, math.inf], delta=1e-5, unit="record", source={"classes": range(10)},
+        max_samples=150, random_state=0, transfer={"dimensions": (10,)},
+    )  # fmt: skip
+
+
+def test_per_record_nothing_is_measured_on_pairs_that_do_not_exist(per_record):
+    """A release of moments has no released row for a row; images, accuracies and draws remain."""
+    noised, exact = per_record.points
+    for point in (noised, exact):
+        assert point.source.encoder_ is not None
+        assert point.privacy_leakage is None
+        assert point.adversary is None
+        assert math.isfinite(point.transferability.value)
+        assert math.isfinite(point.image_gap)
+        assert point.interpreter.names_ == tuple(f"class {c}" for c in range(10))
+    assert exact.accuracy > 0.9
+    assert exact.source_accuracy > noised.source_accuracy
+    assert exact.interpretability.value > noised.interpretability.value
+    assert per_record.select("max_interpretability").epsilon == math.inf
+    assert "nan" in str(per_record)
+    with pytest.raises(ValueError, match="a release of moments has none"):
+        per_record.select("min_privacy_leakage")
+
+
+def test_per_record_other_parameters_than_classes_are_not_made_up(digits):
+    X, _, y, _ = digits
+    study = trade_off(
+        X[:200], y[:200], interpretable=X[:200, :3], epsilons=[8], delta=1e-5, unit="record",
+        source={"classes": range(10)}, random_state=0,
+    )  # fmt: skip
+    assert study.points[0].interpretability is None
+    rows = trade_off(
+        X[:100], y[:100], epsilons=[8], delta=1e-5, unit="record", source={"release": "rows"},
+        models=False, random_state=0,
+    )  # fmt: skip
+    assert math.isfinite(rows.points[0].privacy_leakage.value)
+
+
+def test_an_artefact_is_no_table_of_released_rows(per_record, digits):
+    source = per_record.points[0].source
+    for measure in (information_leakage, privacy_leakage, simulate_attack):
+        with pytest.raises(TypeError, match="release of moments has none"):
+            measure(source, digits[0][:900])

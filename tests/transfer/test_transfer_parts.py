@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from permea import KAHMClassifier, SourceModel
 from permea.models.base import row_norms
-from permea.transfer import source as mixture
+from permea.transfer import densities as mixture
 from permea.transfer.alignment import Alignment
+from permea.transfer.densities import fit_mixtures, kept_directions
 from permea.transfer.documents import (
     class_centres,
     fit_centers,
@@ -29,7 +30,6 @@ from permea.transfer.experts import (
     stack,
 )
 from permea.transfer.self_training import _SelfTraining, neighbourhood, self_train
-from permea.transfer.source import fit_mixtures, kept_directions
 from permea.transfer.target import number_labels
 from permea.transfer.task import AlignedSource, Task
 

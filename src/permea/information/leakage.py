@@ -33,6 +33,12 @@ def table(values: ArrayLike, what: str) -> Array:
     >>> table([1, 2, 3], "hidden").shape
     (3, 1)
     """
+    if hasattr(values, "certificate_") or hasattr(values, "certificate"):
+        raise TypeError(
+            f"{what} must be a table of numbers and is a {type(values).__name__}. Leakage is "
+            "measured on pairs of a row and what was released of it: give the released rows. A "
+            "release of moments has none, and what a row adds to it is bounded by its promise."
+        )
     if np.ndim(values) == 1:
         values = np.asarray(values)[:, None]
     return np.asarray(check_array(values, dtype=np.float64, input_name=what))

@@ -133,18 +133,18 @@ def class_images(classifier: Any, X_target: Array) -> tuple[Array, Array]:
     rows and the classes assigned to them, as (42) does in its last iteration. Rows whose class
     only one side knows are left out, for they have no pair of images.
     """
-    rows = classifier.alignment_.to_source(X_target)
+    rows = classifier.to_source(X_target)
     assigned = np.searchsorted(classifier.classes_, classifier.predict(X_target))
-    source = classifier.source.classifier_
+    source = classifier.source
     known = np.searchsorted(classifier.classes_, source.classes_.astype(classifier.classes_.dtype))
     if classifier.method == "source2target":
         target = classifier.fitted_.target
     else:
         target = _target_models(rows, assigned)
-    by_source, by_target = [], []
+    models, by_source, by_target = source.class_models, [], []
     for label in np.intersect1d(np.intersect1d(assigned, known), target.classes_):
         mine = rows[assigned == label]
-        at_source = source.class_models_[int(np.flatnonzero(known == label)[0])]
+        at_source = models[int(np.flatnonzero(known == label)[0])]
         at_target = target.class_models_[int(np.flatnonzero(target.classes_ == label)[0])]
         by_source.append(at_source.reconstruct(mine))
         by_target.append(at_target.reconstruct(mine))

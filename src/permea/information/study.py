@@ -27,6 +27,7 @@ from permea.information.leakage import column_names, same_rows, table
 from permea.information.measures import MAX_SAMPLES, class_images, image_information
 from permea.models.bayes import BayesianMembershipMapping
 from permea.privacy import Privacy, release
+from permea.privacy.release import RELEASES
 from permea.transfer import SourceModel, TransferClassifier
 
 Domain = tuple[float | tuple[float, ...], float | tuple[float, ...]]
@@ -35,6 +36,16 @@ RULES = {
     "max_interpretability": ("interpretability", 1),
     "max_transferability": ("transferability", 1),
     "max_accuracy": ("accuracy", 1),
+}
+_PAIRS = (
+    "it is about pairs of a row and what was released of it, and a release of moments has none. "
+    "Give trade_off source={'release': 'rows'}"
+)
+_MISSING = {
+    "privacy_leakage": _PAIRS,
+    "interpretability": f"{_PAIRS}, or leave out interpretable",
+    "transferability": "give X_target and y_target to trade_off",
+    "accuracy": "give X_test and y_test to trade_off",
 }
 
 
@@ -46,8 +57,10 @@ class TradeOffPoint:
     ----------
     epsilon : float
         Infinite for rows without noise.
-    privacy_leakage, interpretability : InformationLeakage
-        003 Definitions 10 and 11.
+    privacy_leakage, interpretability : InformationLeakage or None
+        003 Definitions 10 and 11. Both are about pairs of a row and what was released of it. After
+        a release of moments there is no such pair: the leakage is None, and the interpretability
+        is that of rows drawn from the moments, or None with parameters other than the classes.
     transferability : InformationLeakage or None
         003 Definition 12; None without a target.
     image_gap : float
@@ -57,9 +70,9 @@ class TradeOffPoint:
         Of the transfer classifier and of the source's classifier alone on the test rows; NaN
         without test rows.
     adversary : AdversaryReport or None
-        The simulated attack on the private variables.
+        The simulated attack on the private variables; None after a release of moments.
     interpreter : Interpreter or None
-        Explains one noised row in terms of the interpretable parameters.
+        Explains one noised (or drawn) row in terms of the interpretable parameters.
     source : SourceModel
         The artefact.
     classifier : TransferClassifier or None
@@ -67,8 +80,8 @@ class TradeOffPoint:
     """
 
     epsilon: float
-    privacy_leakage: InformationLeakage
-    interpretability: InformationLeakage
+    privacy_leakage: InformationLeakage | None
+    interpretability: InformationLeakage | None
     transferability: InformationLeakage | None
     image_gap: float
     accuracy: float
@@ -80,17 +93,16 @@ class TradeOffPoint:
 
     def figures(self) -> dict[str, float]:
         """Every number of this point by its name."""
-        nothing = math.nan
-        moved, attack = self.transferability, self.adversary
+        measures = ("privacy_leakage", "interpretability", "transferability")
+        found = {name: getattr(self, name) for name in measures}
+        attack = self.adversary
         return {
             "epsilon": self.epsilon,
-            "privacy_leakage": self.privacy_leakage.value,
-            "interpretability": self.interpretability.value,
-            "transferability": nothing if moved is None else moved.value,
+            **{name: math.nan if one is None else one.value for name, one in found.items()},
             "image_gap": self.image_gap,
             "accuracy": self.accuracy,
             "source_accuracy": self.source_accuracy,
-            "recovered": nothing if attack is None else attack.mean_recovered,
+            "recovered": math.nan if attack is None else attack.mean_recovered,
         }
 
 
@@ -127,8 +139,7 @@ class TradeOff:
         name, sign = RULES[rule]
         values = sign * np.array([point.figures()[name] for point in self.points])
         if np.isnan(values).all():
-            need = "X_test and y_test" if name == "accuracy" else "X_target and y_target"
-            raise ValueError(f"The study has no {name}: give {need} to trade_off.")
+            raise ValueError(f"The study has no {name}: {_MISSING[name]}.")
         return self.points[int(np.nanargmax(values))]
 
     def to_frame(self) -> Any:
@@ -164,6 +175,7 @@ def trade_off(
     unit: Literal["entry", "record"] = "entry",
     domain: Domain = (0.0, 1.0),
     classifier: Any = None,
+    source: dict[str, Any] | None = None,
     transfer: dict[str, Any] | None = None,
     max_samples: int | None = MAX_SAMPLES,
     models: bool = True,
@@ -195,6 +207,9 @@ def trade_off(
         The rest of the guarantee, as in `Privacy`. Rows outside the domain are refused.
     classifier : classifier of this library, optional
         Family of the source model; see `SourceModel`.
+    source : dict, optional
+        Further parameters of `SourceModel`. Per record the source releases class moments and needs
+        ``{"classes": …}``; ``{"release": "rows"}`` is noise on rows.
     transfer : dict, optional
         Parameters of `TransferClassifier`, such as ``{"method": "centers"}``.
     max_samples : int or None
@@ -210,6 +225,12 @@ def trade_off(
 
     Notes
     -----
+    Of a release of moments what leaves are sums over all rows, and no row of what was released
+    belongs to a row of the source. So privacy leakage (Def. 10) and the attack on rows cannot be
+    measured; what one row adds is bounded by the promise itself. Transferability, the gap of the
+    images and the accuracies are measured as they are for rows. Interpretability is measured on
+    rows that are drawn from the moments, each with its class.
+
     The measures use noise of the same law as the source model, drawn afresh. Privacy leakage and
     interpretability are about variables that are the same for every ε, so that their differences
     are differences of mutual information. Transferability is about the source's images, which
@@ -238,6 +259,7 @@ def trade_off(
         private=None if private is None else table(private, "private"),
         parameters=_parameters(interpretable, y_source),
         names=_names(interpretable, y_source),
+        own_parameters=interpretable is not None,
         max_samples=max_samples,
         seed=random_state,
     )
@@ -250,7 +272,13 @@ def trade_off(
         if not math.isinf(epsilon):
             privacy = Privacy(epsilon=epsilon, delta=delta, unit=unit, domain=domain)
             _check_domain(owner.rows, privacy)
-        points.append(_point(epsilon, privacy, owner, target, classifier, models))
+        model = SourceModel(
+            privacy=privacy,
+            classifier=classifier,
+            random_state=random_state,
+            **{"release": RELEASES[unit][0], **(source or {})},
+        )
+        points.append(_point(epsilon, model, owner, target, models))
     return TradeOff(tuple(points))
 
 
@@ -265,6 +293,7 @@ class _Owner:
     names: tuple[str, ...]
     max_samples: int | None
     seed: int | None
+    own_parameters: bool = False  #: others than the classes
 
     def check(self) -> None:
         tables = {"X_source": self.rows, "y_source": self.labels, "interpretable": self.parameters}
@@ -325,16 +354,9 @@ class _Target:
 
 
 def _point(
-    epsilon: float,
-    privacy: Privacy | None,
-    owner: _Owner,
-    target: _Target,
-    classifier: Any,
-    models: bool,
+    epsilon: float, source: SourceModel, owner: _Owner, target: _Target, models: bool
 ) -> TradeOffPoint:
     """Steps 1 to 10 of 003 Algorithm 9 for one ε."""
-    noised, hidden, parameters = owner.noised(privacy)
-    source = SourceModel(privacy=privacy, classifier=classifier, random_state=owner.seed)
     source.fit(owner.rows, owner.labels)
     clf = target.learn(source)
     moved, gap = None, math.nan
@@ -343,24 +365,39 @@ def _point(
         moved = image_information(by_source, by_target)
         gap = float(np.sqrt(np.mean(np.sum((by_source - by_target) ** 2, axis=1))))
     accuracy, source_accuracy = target.accuracies(source, clf)
-    attack, interpreter = None, None
-    if models:
-        attack = simulate_attack(noised, hidden, random_state=owner.seed)
-        model = BayesianMembershipMapping(noise="per_output")
-        interpreter = Interpreter(model=model).fit(noised, parameters, names=owner.names)
     return TradeOffPoint(
         epsilon=epsilon,
-        privacy_leakage=privacy_leakage(noised, hidden, max_samples=None),
-        interpretability=interpretability(noised, parameters, max_samples=None),
         transferability=moved,
         image_gap=gap,
         accuracy=accuracy,
         source_accuracy=source_accuracy,
-        adversary=attack,
-        interpreter=interpreter,
         source=source,
         classifier=clf,
+        **_about_rows(source, owner, models),
     )
+
+
+def _about_rows(source: SourceModel, owner: _Owner, models: bool) -> dict[str, Any]:
+    """What is measured on single rows: noised ones, or rows drawn from released moments."""
+    found: dict[str, Any] = dict.fromkeys(
+        ("privacy_leakage", "interpretability", "adversary", "interpreter")
+    )
+    if source.encoder_ is None:
+        rows, hidden, parameters = owner.noised(source.privacy)
+        found["privacy_leakage"] = privacy_leakage(rows, hidden, max_samples=None)
+        if models:
+            found["adversary"] = simulate_attack(rows, hidden, random_state=owner.seed)
+    elif owner.own_parameters:
+        return found
+    else:
+        count = (owner.max_samples or MAX_SAMPLES) // len(source.classes_)
+        rows, labels = source.encoder_.draw(max(count, 2), random_state=owner.seed)
+        parameters = _parameters(None, labels)
+    found["interpretability"] = interpretability(rows, parameters, max_samples=None)
+    if models:
+        model = BayesianMembershipMapping(noise="per_output")
+        found["interpreter"] = Interpreter(model=model).fit(rows, parameters, names=owner.names)
+    return found
 
 
 def _check_domain(rows: Array, privacy: Privacy) -> None:

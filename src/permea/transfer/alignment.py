@@ -48,9 +48,28 @@ def principal_directions(Y: Array, n_directions: int) -> Array:
         directions = (vectors[:, kept] / np.sqrt(values[kept])).T @ centred
         directions = np.linalg.qr(directions.T)[0].T if kept.any() else directions
     else:
-        values, vectors = _leading(_scatter(Y, mean), wanted)
-        directions = vectors[:, values > _floor(values, max(N, p))].T
+        return np.asarray(
+            leading_directions(_scatter(Y, mean), wanted, noise_rows=max(N, p)), dtype=Y.dtype
+        )
     return np.asarray(_with_sign(directions), dtype=Y.dtype)
+
+
+def leading_directions(
+    matrix: Array, count: int, *, least: float = 0.0, noise_rows: int = 0
+) -> Array:
+    """Orthonormal rows: eigenvectors of a covariance, the largest eigenvalue first.
+
+    Eigenvalues up to ``least``, or to the rounding of a sum over so many rows, count as zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> leading_directions(np.diag([1.0, 3.0, 0.0]), 3).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
+    values, vectors = _leading(matrix, count)
+    floor = max(least, _floor(values, max(noise_rows, len(matrix))))
+    return _with_sign(vectors[:, values > floor].T)
 
 
 def _scatter(Y: Array, mean: Array) -> Array:

@@ -46,7 +46,7 @@ def initial_labels(task: Task, rows: Array) -> Indices:
         )
         distances = class_distances(first, rows[free], task.n_classes)
     if known.size < task.n_classes:
-        aligned = task.source.alignment.to_source(task.rows[free])
+        aligned = task.source.to_space(task.rows[free])
         missing = np.setdiff1d(np.arange(task.n_classes), known)
         distances[:, missing] = task.source.distances(aligned)[:, missing]
     labels[free] = distances.argmin(axis=1)
@@ -91,7 +91,8 @@ class CentersModel(TransferModel):
         shift = self.source_centres - self.target_centres
         for label in np.flatnonzero(np.isfinite(shift).all(axis=1)):
             model = self.source.class_model(int(label))
-            moved = self.alignment.from_latent(codes + shift[label].astype(Y.dtype))
+            latent = codes + shift[label].astype(Y.dtype)
+            moved = self.source.enter(self.alignment.from_latent(latent))
             answer[:, label] = (
                 model.distance(moved) if cutoff is None else distance_below(model, moved, cutoff)
             )
@@ -104,11 +105,16 @@ def centre_alignment(task: Task) -> tuple[Alignment, Array]:
     For equal dimensions Vᵗᵍ = V⁺ˢʳ (000 Alg. 7, step 2).
     """
     model, given = task.source.model, task.source.alignment
-    directions = model.directions_.astype(task.rows.dtype)
-    pair = Alignment(directions, directions) if given.is_identity else given
+    known: Array = model.centres_
+    pair = given
+    if given.is_identity:
+        directions = model.directions_.astype(task.rows.dtype)
+        pair = Alignment(directions, directions)
+    elif task.source.encodes:
+        known = model.column_directions()[1]
     assert pair.source is not None
     centres = np.full((task.n_classes, pair.source.shape[0]), np.nan)
-    centres[task.source.columns] = model.centres_[:, : pair.source.shape[0]]
+    centres[task.source.columns] = known[:, : pair.source.shape[0]]
     return pair, centres
 
 
@@ -175,7 +181,7 @@ class MappingModel(TransferModel):
 
     def parts(self, Y: Array) -> dict[str, Array]:
         """Distances of each row to each class in the three ways of (1.87)."""
-        Z = self.source.alignment.to_source(Y)
+        Z = self.source.to_space(Y)
         mapped = np.full((len(Y), self.source.n_classes), np.inf, dtype=Z.dtype)
         plain = mapped.copy()
         for label in self.source.columns:
@@ -219,7 +225,7 @@ def label_by_target(
 
     With the same features on both sides nothing here depends on the source.
     """
-    Z = task.source.alignment.to_source(task.rows)  # (1.80), (1.81)
+    Z = task.source.to_space(task.rows)  # (1.80), (1.81)
     labels = initial_labels(task, Z)
     history = [task.record("initial labels", task.labels, labels)]
     free = task.unlabelled
@@ -243,7 +249,7 @@ def mapped(
     task: Task, target: ReconstructionClassifier, labels: Indices, history: list[Iteration]
 ) -> MappingModel:
     """The three experts of (1.87): the target's classifier, the source, and the mapping (1.85)."""
-    Z = task.source.alignment.to_source(task.rows)
+    Z = task.source.to_space(task.rows)
     return MappingModel(target, task.source, learn_mapping(task.source, Z, labels), history)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from permea._arrays import Array, Indices
-from permea.transfer.source import ClassMixtures, ClassMoments, at_least
+from permea.transfer.densities import ClassMixtures, ClassMoments, at_least
 from permea.transfer.task import AlignedSource, Task
 
 MIXTURES = "mixtures"  #: name of the expert that keeps most of the source
@@ -154,14 +154,14 @@ class DensityExpert:
 
     def scores(self, Y: Array) -> Array:
         """Logarithm of prior times density at target rows, shape (m, C of the source)."""
-        codes = self.mixtures[0].encode(self.source.alignment.to_source(Y))
+        codes = self.mixtures[0].encode(self.source.to_space(Y))
         counts = np.maximum(self.mixtures[0].counts, 1)
         each = [mixtures.scores(codes) for mixtures in self.mixtures]
         return np.asarray(np.mean(each, axis=0) + np.log(counts / counts.sum()))
 
     def adapted(self, Y: Array, posterior: Array, strength: float) -> "DensityExpert":
         """The expert after maximum a posteriori adaptation to target rows."""
-        codes = self.mixtures[0].encode(self.source.alignment.to_source(Y))
+        codes = self.mixtures[0].encode(self.source.to_space(Y))
         own = posterior[:, self.source.columns]
         moved = tuple(one.adapted(codes, own, strength) for one in self.mixtures)
         return DensityExpert(moved, self.source)
@@ -175,8 +175,8 @@ class ClassifierExpert:
 
     def scores(self, Y: Array) -> Array:
         """Minus half the squared distance of target rows to each class of the source."""
-        rows = self.source.alignment.to_source(Y)
-        return np.asarray(-0.5 * np.square(self.source.model.classifier_.distances(rows)))
+        rows = self.source.to_space(Y)
+        return np.asarray(-0.5 * np.square(self.source.model.space_distances(rows)))
 
 
 @dataclass(frozen=True)

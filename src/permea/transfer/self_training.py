@@ -409,13 +409,15 @@ class _SelfTraining:
 
 
 def class_proportions(task: Task) -> Array:
-    """Class proportions of the target: the source's if it has the same features and all classes.
+    """Class proportions of the target: those of a source of noised rows with the same features.
 
     Entry-level noise does not protect the number of rows of each class, which is in the artefact.
-    Zeros where the source cannot provide them; they are then estimated from the initial labels.
+    Zeros where the source lacks features or classes, and after a release of moments, whose hulls
+    need no proportions; they are then estimated from the initial labels.
     """
-    proportions = np.zeros(task.n_classes)
-    if task.source.alignment.is_identity and len(task.source.columns) == task.n_classes:
-        counts = task.source.model.moments_.counts
+    proportions, model = np.zeros(task.n_classes), task.source.model
+    same = task.source.alignment.is_identity and len(task.source.columns) == task.n_classes
+    if same and model.encoder_ is None:
+        counts = model.moments_.counts
         proportions[task.source.columns] = counts / counts.sum()
     return proportions

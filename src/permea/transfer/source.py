@@ -1,330 +1,104 @@
-"""Class densities behind known noise: Gaussian mixtures with the noise taken out of each part.
+"""The source artefact: everything about a labelled source that a target can learn from.
 
-A noised row is y = x + v with v independent of x and of known covariance. If x is a mixture of
-Gaussians N(μ_k, Σ_k), then y is, up to the shape of v, a mixture of N(μ_k, Σ_k + cov(v)) with the
-same responsibilities. So a mixture is learned from the noised rows by expectation maximisation,
-and cov(v) is subtracted from each of its covariances. What is left describes rows without noise.
+Two kinds of release lead to it. Noised rows (per entry) give a classifier, directions, centres and
+densities by learning from them. Noised moments of the classes (per record, per person) are those
+of a `permea.HullClassifier`: its coordinates are the space of the source, and the hulls of the
+classes in them are its classifier, its densities and its centres.
 """
 
 import math
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea._arrays import Array, Indices
-from permea._parallel import run_parallel
-from permea._validate import Accepted, instance, jobs, random_state, validate_parameters, whole
+from permea._arrays import Array
+from permea._validate import (
+    Accepted,
+    has,
+    instance,
+    jobs,
+    one_of,
+    random_state,
+    validate_parameters,
+    whole,
+)
 from permea.compose import KAHMClassifier, ReconstructionClassifier
+from permea.compose.classifier import hull_encoder
+from permea.models.base import matching_scores, row_norms
+from permea.models.calibration import class_shares
+from permea.models.features import ScaledIdentity
+from permea.models.hull import ClassHulls, HullClassifier
 from permea.privacy import Ledger, Privacy
 from permea.privacy.estimator import PrivateEstimator
-from permea.transfer.alignment import principal_directions
-
-_MOST_DIRECTIONS = 50
-_MOST_PARTS = 10
-_ROWS_OF_A_PART = 600
-_STARTS = 4  # mixtures from different starts; their log-densities are averaged
-_START_ROWS = 3000  # rows that a start looks at
-_STEPS = 6  # of expectation maximisation
-_FLOOR = 0.25  # smallest variance, in units of the smallest that a kept direction has
+from permea.privacy.release import RELEASES, Release
+from permea.tables import Schema
+from permea.transfer.alignment import leading_directions, principal_directions
+from permea.transfer.densities import ClassMixtures, class_moments, fit_mixtures, hull_densities
 
 
-class ClassMixtures(NamedTuple):
-    """One Gaussian mixture per class, in the leading directions of the rows."""
-
-    mean: Array  #: (p,) origin of the codes
-    directions: Array  #: (d, p)
-    weights: Array  #: (C, K); zero for parts that a class does not have
-    centres: Array  #: (C, K, d)
-    covariances: Array  #: (C, K, d, d), noise subtracted
-    counts: Array  #: (C,) rows that each class was learned from
-
-    def encode(self, Y: Array) -> Array:
-        """Coordinates of rows in the directions."""
-        return np.asarray((Y - self.mean) @ self.directions.T, np.float64)
-
-    def scores(self, codes: Array) -> Array:
-        """Logarithm of the density of each row in each class, shape (m, C)."""
-        classes = zip(self.weights, self.centres, self.covariances, strict=True)
-        each = [np.logaddexp.reduce(_part_scores(codes, *one), axis=1) for one in classes]
-        return np.stack(each, axis=1)
-
-    def adapted(self, codes: Array, posterior: Array, strength: float) -> "ClassMixtures":
-        """Mixtures moved towards rows of a target (maximum a posteriori).
-
-        Parameters
-        ----------
-        codes : ndarray of shape (m, d)
-            Target rows.
-        posterior : ndarray of shape (m, C)
-            Probability of each class for each row.
-        strength : float
-            Rows that each part of the source counts for.
-
-        Returns
-        -------
-        ClassMixtures
-        """
-        moved = self._replace(
-            weights=np.array(self.weights), centres=np.array(self.centres),
-            covariances=np.array(self.covariances),
-        )  # fmt: skip
-        for label, own in enumerate(zip(self.weights, self.centres, self.covariances, strict=True)):
-            mine = np.flatnonzero(posterior[:, label] > 0.01)
-            rows, logs = codes[mine], _part_scores(codes[mine], *own)
-            shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-            shares *= posterior[mine, label][:, None]
-            weights, present = own[0], own[0] > 0
-            for k in np.flatnonzero(present):
-                centre, total = own[1][k], strength + shares[:, k].sum()
-                new = (strength * centre + shares[:, k] @ rows) / total
-                shift, rest = centre - new, rows - new
-                scatter = strength * (own[2][k] + np.outer(shift, shift))
-                scatter += (rest * shares[:, k : k + 1]).T @ rest
-                moved.centres[label, k], moved.covariances[label, k] = new, scatter / total
-            sizes = present * (strength * present.sum() * weights + shares.sum(axis=0))
-            moved.weights[label] = sizes / sizes.sum()
-        return moved
-
-
-def _part_scores(codes: Array, weights: Array, centres: Array, covariances: Array) -> Array:
-    scores = np.full((len(codes), len(weights)), -np.inf)
-    for k in np.flatnonzero(weights > 0):
-        factor = np.linalg.cholesky(covariances[k])
-        z = solve_triangular(factor, (codes - centres[k]).T, lower=True, check_finite=False)
-        scores[:, k] = np.log(weights[k]) - 0.5 * np.einsum("ij,ij->j", z, z)
-        scores[:, k] -= np.log(np.diag(factor)).sum()
-    return scores
-
-
-def kept_directions(variances: Array, noise: Array, n_rows: int, n_features: int) -> int:
-    """How many leading directions stand out of the noise.
-
-    The sample covariance of pure noise of variance s over N rows of p entries has eigenvalues up
-    to s (1 + √(p/N))² (Marchenko-Pastur); a direction below that is noise.
+@dataclass(frozen=True)
+class ClassHull:
+    """The hull of one class as a model of points in its coordinates: image and distance.
 
     Examples
     --------
     >>> import numpy as np
-    >>> kept_directions(np.array([9.0, 2.5, 1.1]), np.ones(3), 10_000, 1000)
-    2
-    """
-    edge = noise * (1 + np.sqrt(n_features / n_rows)) ** 2
-    floor = 1e-6 * variances[0] if len(variances) else 0.0
-    below = np.flatnonzero((variances <= edge) | (variances <= floor))
-    found = int(below[0]) if below.size else len(variances)
-    return min(found, _MOST_DIRECTIONS)
-
-
-def fit_mixtures(
-    Y: Array,
-    labels: Indices,
-    n_classes: int,
-    directions: Array,
-    noise: Array,
-    *,
-    n_jobs: int | None = None,
-    seed: int = 0,
-) -> tuple[ClassMixtures, ...]:
-    """Learn mixtures of each class from noised rows, from several starts.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (N, p)
-        Rows as they came through the wall.
-    labels : ndarray of shape (N,)
-        Class numbers.
-    n_classes : int
-        C.
-    directions : ndarray of shape (n, p)
-        Principal directions of ``Y``, largest variance first.
-    noise : ndarray of shape (p,)
-        Public variance of the noise on each entry.
-    n_jobs : int, optional
-        Workers.
-    seed : int
-        For the starts.
-
-    Returns
-    -------
-    tuple of ClassMixtures
-        Empty where the noise drowns every direction.
-    """
-    mean = Y.mean(axis=0, dtype=np.float64)
-    codes = np.asarray((Y - mean.astype(Y.dtype)) @ directions.T, np.float64)
-    in_codes = (directions * noise) @ directions.T  # covariance of the noise in the directions
-    variances = codes.var(axis=0)
-    d = kept_directions(variances, np.diag(in_codes), *Y.shape)
-    if d == 0:
-        return ()
-    in_codes = np.asarray(in_codes[:d, :d], np.float64)
-    floor = _FLOOR * float(np.min(variances[:d] - np.diag(in_codes)))
-    counts = np.bincount(labels, minlength=n_classes).astype(np.float64)
-    parts = np.clip(counts // _ROWS_OF_A_PART, 1, _MOST_PARTS).astype(int)
-    by_class = [codes[labels == label, :d] for label in range(n_classes)]
-    n_starts = _STARTS if parts.max() > 1 else 1
-    tasks = [
-        (by_class[label], int(parts[label]), in_codes, floor, seed + start)
-        for start in range(n_starts)
-        for label in range(n_classes)
-    ]
-    learned = run_parallel(_learn_class, tasks, n_jobs=n_jobs, desc="mixtures")
-    made = []
-    for start in range(n_starts):
-        found = learned[start * n_classes : (start + 1) * n_classes]
-        made.append(_assembled(found, mean, directions[:d], counts))
-    return tuple(made)
-
-
-def _assembled(
-    found: list[tuple[Array, Array, Array]], mean: Array, directions: Array, counts: Array
-) -> ClassMixtures:
-    """The mixtures of all classes side by side; a class may have fewer parts than another."""
-    C, K, d = len(found), max(len(weights) for weights, _, _ in found), len(directions)
-    weights, centres = np.zeros((C, K)), np.zeros((C, K, d))
-    covariances = np.broadcast_to(np.eye(d), (C, K, d, d)).copy()
-    for label, (w, m, S) in enumerate(found):
-        weights[label, : len(w)] = w
-        centres[label, : len(w)] = m
-        covariances[label, : len(w)] = S
-    return ClassMixtures(mean, directions, weights, centres, covariances, counts)
-
-
-def _learn_class(
-    codes: Array, K: int, noise: Array, floor: float, seed: int
-) -> tuple[Array, Array, Array]:
-    """Expectation maximisation on noised codes of one class, then the noise is taken out.
-
-    The covariance of a part is drawn towards that of the class, which counts as 2 d rows.
-    """
-    N, d = codes.shape
-    whole = _class_covariance(codes, noise)
-    shares = np.ones((N, 1))
-    if K > 1:
-        random = np.random.RandomState(seed)
-        chosen = codes[random.permutation(N)[:_START_ROWS]]
-        groups = KMeans(K, n_init=1, max_iter=10, random_state=random).fit(chosen)
-        shares = np.eye(K)[groups.predict(codes)]
-    for _ in range(_STEPS if K > 1 else 1):
-        sizes = shares.sum(axis=0) + 1e-9
-        weights, centres = sizes / sizes.sum(), (shares.T @ codes) / sizes[:, None]
-        covariances = np.empty((K, d, d))
-        for k in range(K):
-            rest = codes - centres[k]
-            own = (rest * shares[:, k : k + 1]).T @ rest / sizes[k]
-            trust = sizes[k] / (sizes[k] + 2 * d)
-            covariances[k] = trust * own + (1 - trust) * whole
-        if K > 1:
-            logs = _part_scores(codes, weights, centres, covariances)
-            shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-    return weights, centres, np.stack([at_least(S - noise, floor) for S in covariances])
-
-
-def _class_covariance(codes: Array, noise: Array) -> Array:
-    """Covariance of a class; a round one of the same size stands in where rows are few."""
-    N, d = codes.shape
-    own = np.atleast_2d(np.cov(codes.T)) if N > 1 else np.zeros((d, d))
-    spread = max(float(np.trace(own)) / d, float(np.trace(noise)) / d, 1e-12)
-    trust = N / (N + d)
-    return np.asarray(trust * own + (1 - trust) * spread * np.eye(d))
-
-
-def at_least(matrix: Array, floor: float) -> Array:
-    """A symmetric matrix whose eigenvalues below ``floor`` are raised to it."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
-
-
-_BLOCK = 4096  # rows in double precision at once
-
-
-class ClassMoments(NamedTuple):
-    """What averaging leaves of a class when its rows were noised.
-
-    Noise with mean 0 leaves class means unbiased, and noise that is independent from entry to
-    entry adds its variance to the diagonal of the second moment and nothing else. Its law is
-    public, so that term is subtracted. Over N rows the error of both falls as 1/√N.
+    >>> hulls = ClassHulls(np.eye(2), np.zeros((1, 2)), np.array([[0.0, 9.0]]), np.eye(2)[None],
+    ...                    np.array([1.0]))
+    >>> ClassHull(hulls, 0).distance(np.array([[1.0, 1.0]])).round(4).tolist()
+    [1.005]
     """
 
-    counts: Array  #: (C,) rows of each class
-    means: Array  #: (C, p) mean of y given the class
-    seconds: Array | None  #: (C, p, p) mean of y yᵀ given the class, noise subtracted
-    noise: Array  #: (p,) variance of the noise on each entry; zero without privacy
+    hulls: ClassHulls
+    label: int
 
+    def reconstruct(self, Y: Array) -> Array:
+        """Image of every point in the hull (004 eq. 33 with a linear kernel)."""
+        return self.hulls.images(np.asarray(Y, np.float64), self.label)
 
-def class_moments(
-    Y: Array, labels: Indices, n_classes: int, noise: Array, *, seconds: bool = True
-) -> ClassMoments:
-    """Moments of each class from noised rows.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (N, p)
-        Rows as they came through the wall.
-    labels : ndarray of shape (N,)
-        Class numbers 0 … C − 1.
-    n_classes : int
-        C.
-    noise : ndarray of shape (p,)
-        Public variance of the noise on each entry.
-    seconds : bool
-        Whether the second moments are wanted: they take C p² numbers.
-
-    Returns
-    -------
-    ClassMoments
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> random = np.random.default_rng(0)
-    >>> clean = np.repeat([[1.0, 0.0]], 200_000, axis=0)
-    >>> noised = clean + random.laplace(scale=2.0, size=clean.shape)
-    >>> labels = np.zeros(len(clean), dtype=int)
-    >>> class_moments(noised, labels, 1, np.full(2, 8.0)).seconds[0].round(0) + 0.0
-    array([[1., 0.],
-           [0., 0.]])
-    """
-    p = Y.shape[1]
-    counts = np.bincount(labels, minlength=n_classes).astype(np.float64)
-    means = np.zeros((n_classes, p))
-    squares = np.zeros((n_classes, p, p)) if seconds else None
-    for label in range(n_classes):
-        mine = np.flatnonzero(labels == label)
-        for start in range(0, len(mine), _BLOCK):
-            part = np.asarray(Y[mine[start : start + _BLOCK]])
-            means[label] += part.sum(axis=0, dtype=np.float64)
-            if squares is not None:
-                squares[label] += part.T @ part
-        means[label] /= max(counts[label], 1)
-        if squares is not None:
-            squares[label] /= max(counts[label], 1)
-            squares[label][np.diag_indices(p)] -= noise
-    return ClassMoments(counts, means, squares, np.asarray(noise, np.float64))
+    def distance(self, Y: Array) -> Array:
+        """Distance of every point to its image."""
+        return row_norms(Y - self.reconstruct(Y))
 
 
 class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Everything about a labelled source that a target can learn from, and no row of it.
 
-    The rows are noised once. From the noised rows alone come: a classifier (000 Alg. 6), the
-    latent directions V⁺ (000 §4.2, 001 §1.3.2), the class centres in them (000 eq. 118), and the
-    first and second moments of each class with the known noise subtracted. All of it is
-    post-processing of one release, so it is one entry in the ledger.
+    There is one release, of rows or of moments, and everything else is post-processing of it: one
+    entry in the ledger. Per entry the rows are noised. From the noised rows come: a classifier (000
+    Alg. 6), the latent directions V⁺ (000 §4.2, 001 §1.3.2), the class centres in them (000 eq.
+    118), and the first and second moments of each class with the known noise subtracted. Per record
+    and per person class moments are noised instead, those of a `permea.HullClassifier`. The rows of
+    a target are then encoded as that does (`encode`), and in its coordinates the hulls of the
+    classes take the place of the classifier, of mixtures and of centres.
 
     Parameters
     ----------
     privacy : permea.privacy.Privacy, default=None
-        Guarantee with which the rows are perturbed before anything else sees them. None keeps the
-        rows as they are, and the artefact then contains them.
+        The guarantee. None keeps the rows, or their moments, as they are; the artefact then
+        counts as containing the rows.
     classifier : classifier of this library, default=None
-        Unfitted classifier of any family; `KAHMClassifier` when None. Its own ``privacy`` must be
-        None: the noise is added here.
+        Unfitted classifier of any family. Its own ``privacy`` must be None: the noise is added
+        here. When None: `KAHMClassifier`, and after a release of moments the hulls. A classifier
+        that is given learns from rows drawn from the moments (its ``rows_per_class``).
+    release : "auto", "rows" or "moments", default="auto"
+        What leaves the wall. "auto" is "rows" per entry, and "moments" per record, per person and
+        with a schema.
+    schema : permea.tables.Schema, default=None
+        For "moments": what is declared about the columns of a table. Rows are then frames.
+    features : {"identity", "fourier", "gradients"} or transformer, default="identity"
+        For "moments": the public map of one row. "identity" keeps the columns; targets with other
+        columns can be aligned with these only. "gradients" is for images.
+    classes : sequence, default=None
+        For "moments": the public set of labels, declared and never read from the rows.
+    neighbours : {"replace", "add/remove"}, default="replace"
+        For "moments": how neighbouring data sets differ.
     moments_limit : int, default=1024
         Second moments are kept for at most this many features (they take C·p² numbers).
     ledger : permea.privacy.Ledger, default=None
@@ -341,22 +115,26 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     classes_ : ndarray of shape (C,)
         Class labels.
     classifier_ : fitted classifier
-        Learned from the noised rows.
+        Learned from the noised rows, or from rows drawn from the moments; else the hulls.
+    encoder_ : permea.HullClassifier or None
+        After a release of moments: what was released, and how rows get to the space of the source.
+        It is a part of ``classifier_``.
     directions_ : ndarray of shape (⌈p/2⌉, p)
-        V⁺, orthonormal rows; fewer where the rows do not vary in more directions.
+        V⁺, orthonormal rows; fewer where the rows do not vary in more directions. After a release
+        of moments p is here and below the number of coordinates of ``encoder_``.
     centres_ : ndarray of shape (C, ⌈p/2⌉)
-        Median of V⁺y⁺ in each class (000 eq. 118).
-    mixtures_ : tuple of permea.transfer.source.ClassMixtures
+        Median of V⁺y⁺ in each class (000 eq. 118); means, after a release of moments.
+    mixtures_ : tuple of permea.transfer.densities.ClassMixtures
         Gaussian mixtures of each class from several starts, noise subtracted; empty where the
-        noise drowns everything.
-    moments_ : permea.transfer.source.ClassMoments
+        noise drowns everything. After a release of moments one Gaussian for each class.
+    moments_ : permea.transfer.densities.ClassMoments
         Moments of each class, noise subtracted.
     certificate_ : permea.privacy.Certificate or None
         What is promised, to whom, about what.
     holds_private_rows_ : bool
         Whether the training rows can be read out of this object.
     n_features_in_ : int
-        Number of features p.
+        Number of columns of the rows.
 
     See Also
     --------
@@ -373,11 +151,20 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     ((32, 64), (10, 32))
     >>> source.certificate_.is_private, source.holds_private_rows_
     (True, False)
+    >>> promise = Privacy(epsilon=8, delta=1e-5, unit="record", domain=(0, 1))
+    >>> source = SourceModel(privacy=promise, classes=range(10)).fit(X, y)
+    >>> source.moments_.means.shape[1] == source.encode(X[:1]).shape[1] <= 64
+    True
     """
 
     _parameters: ClassVar[Accepted] = {
         "privacy": instance(Privacy) | None,
         "classifier": instance(ReconstructionClassifier) | None,
+        "release": one_of("auto", "rows", "moments"),
+        "schema": instance(Schema) | None,
+        "features": instance(str) | has("transform"),
+        "classes": has("__len__") | None,
+        "neighbours": one_of("replace", "add/remove"),
         "moments_limit": whole(0),
         "ledger": instance(Ledger) | None,
         "dataset": instance(str) | None,
@@ -390,6 +177,11 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         *,
         privacy: Privacy | None = None,
         classifier: Any = None,
+        release: str = "auto",
+        schema: Schema | None = None,
+        features: Any = "identity",
+        classes: ArrayLike | None = None,
+        neighbours: str = "replace",
         moments_limit: int = 1024,
         ledger: Ledger | None = None,
         dataset: str | None = None,
@@ -398,21 +190,29 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     ) -> None:
         self.privacy = privacy
         self.classifier = classifier
+        self.release = release
+        self.schema = schema
+        self.features = features
+        self.classes = classes
+        self.neighbours = neighbours
         self.moments_limit = moments_limit
         self.ledger = ledger
         self.dataset = dataset
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
-        """Noise the rows and learn from what came through the wall.
+    def fit(
+        self, X: ArrayLike, y: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        """Release rows or moments, and learn from what came through the wall.
 
         Parameters
         ----------
-        X : array-like of shape (N, p)
+        X : array-like of shape (N, p), or a frame with the columns of ``schema``
             Source rows.
-        y : array-like of shape (N,)
-            Class labels; entry-level noise does not protect them.
+        y : array-like of shape (N,), optional
+            Class labels; entry-level noise does not protect them. With a schema the default is its
+            label column.
         groups : array-like of shape (N,), optional
             Whose each row is; needed for a promise per person.
 
@@ -422,8 +222,12 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
             This artefact, fitted.
         """
         validate_parameters(self)
+        if self._releases_moments():
+            return self._fit_moments(X, y, groups)
         charged = self._charge(X, "source of a transfer", groups)
-        rows, targets = self._read(X, y, check_outputs=check_classification_targets)
+        rows, targets = self._read(
+            X, cast(ArrayLike, y), check_outputs=check_classification_targets
+        )
         classifier = self._unfitted(rows.shape[1])
         self.classes_, labels = np.unique(targets, return_inverse=True)
         n_classes = len(self.classes_)
@@ -436,9 +240,51 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         no_noise = np.zeros(released.data.shape[1])
         self.noise_ = no_noise if charged is None else np.asarray(released.noise_variance)
         self._learn(released.data, labels, n_classes)
-        self.classifier_ = classifier.learn(released, targets)
+        self.classifier_: Any = classifier.learn(released, targets)
         self._certify(released)
         return self
+
+    def _releases_moments(self) -> bool:
+        """Whether moments are released; rows are not read by a schema."""
+        if self.release == "auto":
+            unit = "entry" if self.privacy is None else self.privacy.unit
+            return self.schema is not None or RELEASES[unit][0] == "moments"
+        if self.release == "rows" and self.schema is not None:
+            raise ValueError("A schema needs release='moments'.")
+        return self.release == "moments"
+
+    def _fit_moments(self, X: Any, y: Any, groups: Any) -> Self:
+        """Release the moments of the classes, and take everything from their hulls."""
+        self._start()
+        classifier = None if self.classifier is None else self._unfitted(1)
+        encoder = hull_encoder(self).fit(X, y, groups=groups)
+        del X, y
+        self.classes_ = encoder.classes_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(encoder, name):
+                setattr(self, name, getattr(encoder, name))
+        released = Release(certificate=encoder.certificate_)  # type: ignore[arg-type]
+        self._learn_hulls(encoder)
+        self.classifier_ = encoder
+        if classifier is not None:
+            self.classifier_ = classifier.learn_drawn(encoder)
+            released = replace(released, certificate=self.classifier_.certificate_)
+        self._certify(
+            released.add_step("hulls, centres and densities of the classes follow from the moments")
+        )
+        return self
+
+    def _learn_hulls(self, encoder: HullClassifier) -> None:
+        """Directions, centres, densities and moments in the coordinates of the hulls."""
+        shares = class_shares(encoder.moments_)
+        mixture, self.moments_ = hull_densities(encoder.hulls_, shares * encoder.moments_.size)
+        self.mixtures_: tuple[ClassMixtures, ...] = (mixture,)
+        means, seconds = self.moments_.means, self.moments_.seconds
+        centre = shares @ means
+        total = np.tensordot(shares, seconds, 1) - np.outer(centre, centre)  # type: ignore[arg-type]
+        self.directions_ = leading_directions(total, math.ceil(len(total) / 2))
+        self.centres_ = means @ self.directions_.T
+        self.noise_ = np.zeros(len(total))
 
     def _unfitted(self, n_features: int) -> Any:
         """The classifier to learn."""
@@ -481,21 +327,75 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         )
         self.moments_ = class_moments(data, labels, n_classes, self.noise_, seconds=seconds)
 
-    def distances(self, X: ArrayLike) -> Array:
-        """Distance of each row of the source space to each class, shape (m, C)."""
-        rows = self._checked(X)
-        return np.asarray(self.classifier_.distances(rows))
+    @property
+    def encoder_(self) -> HullClassifier | None:
+        """What encodes the rows after a release of moments."""
+        if isinstance(self.classifier_, HullClassifier):
+            return self.classifier_
+        return cast("HullClassifier | None", self.classifier_.encoder_)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Class of each row of the source space."""
-        rows = self._checked(X)
-        return np.asarray(self.classifier_.predict(rows))
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Class-matching scores divided by their sum (not calibrated)."""
-        rows = self._checked(X)
-        return np.asarray(self.classifier_.predict_proba(rows))
-
-    def _checked(self, X: ArrayLike) -> Array:
+    def encode(self, X: Any) -> Array:
+        """Rows in the space of the source: as they are, or in the coordinates of the hulls."""
         check_is_fitted(self, "classifier_")
+        if self.encoder_ is not None:
+            return self.encoder_.encode(X)
         return np.asarray(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+
+    @property
+    def class_models(self) -> list[Any]:
+        """The model of each class, with images and distances in the space of the source."""
+        if isinstance(self.classifier_, HullClassifier):
+            return [ClassHull(self.classifier_.hulls_, c) for c in range(len(self.classes_))]
+        return list(self.classifier_.class_models_)
+
+    def space_distances(self, Z: Array) -> Array:
+        """Distance of each row of the space of the source to each class, shape (m, C)."""
+        if self.encoder_ is None:
+            return np.asarray(self.classifier_.distances(Z))
+        return np.column_stack([model.distance(Z) for model in self.class_models])
+
+    def distances(self, X: Any) -> Array:
+        """Distance of each row to each class, shape (m, C)."""
+        return self.space_distances(self.encode(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Class of each row: the nearest."""
+        return self.predict_space(self.encode(X))
+
+    def predict_space(self, Z: Array) -> NDArray[Any]:
+        """Class of each row of the space of the source."""
+        if self.encoder_ is None:
+            return np.asarray(self.classifier_.predict(Z))
+        return np.asarray(self.classes_[self.space_distances(Z).argmin(axis=1)])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class-matching scores divided by their sum (not calibrated)."""
+        scores = matching_scores(self.distances(X))
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+    def column_directions(self) -> tuple[Array, Array]:
+        """V⁺ in the columns of the rows, and the class centres in it: for targets with others.
+
+        Returns
+        -------
+        directions, centres : ndarray of shape (n, p) and (C, n)
+        """
+        check_is_fitted(self, "classifier_")
+        if self.encoder_ is None:
+            return self.directions_, self.centres_
+        public, moments = self.encoder_.map_, self.encoder_.moments_
+        if not isinstance(public, ScaledIdentity):
+            raise ValueError(
+                "The target has other columns than the source, whose moments are about features of "
+                "its own columns and not about these. Bring the rows to the source's columns (such "
+                "as images to the same size), or ask its owner for features='identity'."
+            )
+        p = self.n_features_in_
+        low, high = (np.broadcast_to(np.asarray(end, float), (p,)) for end in public.domain)
+        scale = (high - low) / 2 * math.sqrt(p)
+        covariance = np.outer(scale, scale) * moments.centred().second / moments.size
+        noise = moments.noise_norm / moments.size * float(np.square(scale).max())
+        directions = leading_directions(covariance, math.ceil(p / 2), least=noise)
+        counts = class_shares(moments) * moments.size
+        means = (low + high) / 2 + scale * (self.encoder_.mean_ + (moments.cross / counts).T)
+        return directions, np.asarray(means @ directions.T)

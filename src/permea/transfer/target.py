@@ -60,9 +60,10 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         align source and target. "source2target": 001 eq. (1.82)-(1.87), a mapping learned from
         source to target.
     alignment : {"auto", "identity", "subspace"}, default="auto"
-        How target rows reach the space of the source. "identity": the features are the same.
-        "subspace": through the latent directions of both sides (001 eq. 1.79). "auto": the former
-        for equal numbers of features, else the latter.
+        How target rows reach the space of the source. "identity": the features are the same; after
+        a release of moments they are encoded as the source's are, and everything is learned in
+        that space. "subspace": through the latent directions of both sides (001 eq. 1.79). "auto":
+        the former for equal numbers of features, else the latter.
     model : estimator with fit, reconstruct and distance, default=None
         Family of the target classifier: the unfitted first layer. None takes the family of the
         method's document.
@@ -186,7 +187,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "without label in it."
             )
         self._check_source()
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        rows = self._read(X)
         check_consistent_length(rows, y)
         classes, numbers = number_labels(
             column_or_1d(y, warn=True), self.unlabelled, self.source.classes_
@@ -204,6 +205,25 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "that its owner saved with permea.load."
             )
         check_is_fitted(self.source, "classifier_")
+
+    def _read(self, X: Any) -> Array:
+        """Target rows; those with the columns of a source of moments as the source encodes them."""
+        source, schema = self.source, self.source.schema
+        if schema is not None:
+            if self.alignment == "subspace":
+                raise ValueError("A source with a schema serves tables with its columns only.")
+            self.n_features_in_ = len(schema.features)
+            self.feature_names_in_ = np.asarray(schema.features, dtype=object)
+            return source.encode(X)
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        return source.encode(rows) if self._encodes else np.asarray(rows)
+
+    @property
+    def _encodes(self) -> bool:
+        """Whether the rows have the columns of a source of moments, and are encoded first."""
+        if self.source.encoder_ is None or self.alignment == "subspace":
+            return False
+        return bool(self.n_features_in_ == self.source.n_features_in_)
 
     def _sequence(self) -> tuple[int, ...] | None:
         if self.dimensions is None:
@@ -240,15 +260,15 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
 
     def _alignment(self, rows: Array) -> Alignment:
-        source = self.source
-        if self.alignment == "subspace":
-            return align(source.directions_, -1, rows)
-        if self.alignment == "identity" and rows.shape[1] != source.n_features_in_:
+        source, p = self.source, self.n_features_in_
+        if self.alignment == "identity" and p != source.n_features_in_:
             raise ValueError(
-                f"The target has {rows.shape[1]} features and the source {source.n_features_in_}: "
+                f"The target has {p} features and the source {source.n_features_in_}: "
                 'they cannot be the same. Use alignment="subspace".'
             )
-        return align(source.directions_, source.n_features_in_, rows)
+        if self.alignment != "subspace" and p == source.n_features_in_:
+            return Alignment()
+        return align(source.column_directions()[0], -1, rows)
 
     def _keep(self, task: Task, classes: NDArray[Any], fitted: TransferModel) -> Self:
         self.classes_ = classes
@@ -301,9 +321,11 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         The row goes through the alignment (001 eq. 1.79) and no further.
         """
-        rows = self._checked(X)
-        Z = self.alignment_.to_source(rows)
-        return np.asarray(self.source.classifier_.predict(Z))
+        return self.source.predict_space(self.to_source(X))
+
+    def to_source(self, X: ArrayLike) -> Array:
+        """Target rows in the space of the source (001 eq. 1.79)."""
+        return np.asarray(self.fitted_.source.to_space(self._checked(X)))
 
     def who_decided(self, X: ArrayLike) -> NDArray[Any]:
         """Name the expert that decided each row.
@@ -330,7 +352,10 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "fitted_")
-        return np.asarray(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+        if self.source.schema is not None:
+            return self.source.encode(X)
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return self.source.encode(rows) if self._encodes else np.asarray(rows)
 
 
 def _numbered_truth(truth: ArrayLike, classes: NDArray[Any]) -> Indices:

@@ -10,9 +10,8 @@ from sklearn.base import clone
 
 from permea._arrays import Array, Indices, Mask
 from permea.compose import ReconstructionClassifier
-from permea.compose.classifier import matching_scores
 from permea.models import KernelAffineHullMachine
-from permea.models.base import ShrunkWarning
+from permea.models.base import ShrunkWarning, matching_scores
 from permea.transfer.alignment import Alignment
 from permea.transfer.source import SourceModel
 
@@ -36,16 +35,36 @@ class AlignedSource:
     columns: Indices  #: class number of each class of the source
     n_classes: int
 
+    @property
+    def encodes(self) -> bool:
+        """Whether aligned rows have the columns of the source and are encoded as its rows are.
+
+        With the same columns on both sides the rows of the task were encoded already.
+        """
+        return not self.alignment.is_identity and self.model.encoder_ is not None
+
+    def enter(self, rows: Array) -> Array:
+        """Aligned rows in the space of the source; outside its domain they are clipped."""
+        if not self.encodes:
+            return rows
+        with warnings.catch_warnings():  # they are estimates of such rows
+            warnings.simplefilter("ignore", UserWarning)
+            return self.model.encode(rows)
+
+    def to_space(self, Y: Array) -> Array:
+        """Rows of the task in the space of the source."""
+        return self.enter(self.alignment.to_source(Y))
+
     def distances(self, Z: Array) -> Array:
         """Distance of rows of the source space to each class; infinity for unknown classes."""
-        known = self.model.classifier_.distances(Z)
+        known = self.model.space_distances(Z)
         result = np.full((len(Z), self.n_classes), np.inf, dtype=known.dtype)
         result[:, self.columns] = known
         return result
 
     def class_model(self, label: int) -> Any:
         """Model of one class that the source knows."""
-        return self.model.classifier_.class_models_[int(np.flatnonzero(self.columns == label)[0])]
+        return self.model.class_models[int(np.flatnonzero(self.columns == label)[0])]
 
 
 @dataclass(frozen=True)
@@ -152,6 +171,7 @@ class TransferModel:
     (array([[1. , 0.5]]), array(['source'], dtype='<U6'))
     """
 
+    source: AlignedSource
     history: list[Iteration]  #: passes over the unlabelled rows
 
     def parts(self, Y: Array) -> dict[str, Array]:
