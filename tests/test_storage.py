@@ -21,6 +21,7 @@ from permea import (
     FuzzyAutoencoder,
     FuzzyClassifier,
     FuzzyModel,
+    HullClassifier,
     KAHMClassifier,
     KernelAffineHullMachine,
     MembershipAutoencoder,
@@ -115,8 +116,13 @@ def source():
     return SourceModel(privacy=PRIVACY, random_state=0).fit(X, Y)
 
 
-def transfer(method, rows=X, **options):
-    return TransferClassifier(source(), method=method, random_state=0, **options).fit(rows, FEW)
+def source_per_record(**options):
+    return SourceModel(privacy=RECORD, classes=[0, 1, 2], random_state=0, **options).fit(X, Y)
+
+
+def transfer(method, rows=X, given=None, **options):
+    given = source() if given is None else given
+    return TransferClassifier(given, method=method, random_state=0, **options).fit(rows, FEW)
 
 
 def with_ensemble(make):
@@ -176,14 +182,31 @@ ZOO = {
     "moments, nystrom": lambda: moments(PublicNystrom(X[:5] - 0.5, scale=1.0)),
     "moments, side by side": lambda: moments(SideBySide([ScaledIdentity(), FIVE], weights=[1, 2])),
     "moments, chain": lambda: moments(
-        Chain([OrientedGradients(image_shape=(2, 8), cells=2), FIVE]), IMAGES
+        Chain([OrientedGradients(image_shape=(2, 4, 2), cells=2, exponent=0.375), FIVE]), IMAGES
     ),
     "moments, table": lambda: MomentClassifier(
         privacy=Privacy(epsilon=4, delta=1e-5, unit="person"), schema=SCHEMA, classes=[0, 1, 2]
     ).fit(X, Y, groups=np.arange(48) // 2),
+    "hulls": lambda: HullClassifier(
+        features="identity", privacy=RECORD, classes=[0, 1, 2], metric="likelihood"
+    ).fit(X, Y),
+    "kahm per record": lambda: KAHMClassifier(
+        n_components=2, n_layers=1, privacy=RECORD, classes=[0, 1, 2], rows_per_class=10
+    ).fit(X, Y),
     "regressor": lambda: MomentRegressor(privacy=RECORD, output_domain=(0, 1)).fit(X, X[:, 0]),
     "regressor, ridge": lambda: MomentRegressor(inference="ridge").fit(X, X[:, :2]),
     "source": source,
+    "source per record": lambda: source_per_record(),
+    "source per record, kahm": lambda: source_per_record(
+        classifier=KAHMClassifier(n_components=2, n_layers=1, rows_per_class=10)
+    ),
+    "source of a table": lambda: SourceModel(
+        privacy=Privacy(epsilon=4, delta=1e-5, unit="person"), schema=SCHEMA, classes=[0, 1, 2]
+    ).fit(X, Y, groups=np.arange(48) // 2),
+    "consensus, moments": lambda: transfer("consensus", given=source_per_record()),
+    "centers, moments": lambda: transfer("centers", given=source_per_record()),
+    "centers, moments, subspace": lambda: transfer("centers", IMAGES, source_per_record()),
+    "source2target, moments": lambda: transfer("source2target", IMAGES, source_per_record()),
     "source, membership": lambda: SourceModel(
         classifier=MembershipClassifier(n_components=2, n_layers=1)
     ).fit(X, Y),

@@ -7,6 +7,7 @@ from permea._version import __version__
 from permea.compose import (
     ConditionallyDeep,
     FuzzyClassifier,
+    HullClassifier,
     KAHMClassifier,
     MembershipClassifier,
     MomentClassifier,
@@ -52,6 +53,7 @@ __all__ = [
     "FuzzyClassifier",
     "FuzzyModel",
     "GaussianNoise",
+    "HullClassifier",
     "KAHMClassifier",
     "KernelAffineHullMachine",
     "Ledger",

@@ -77,7 +77,7 @@ def test_a_mechanism_with_half_the_noise_fails_a_pipeline(moments, monkeypatch):
         plan = plan_moments(*words, **options)
         return replace(plan, scales=Scales(*(scale / 2 for scale in plan.scales)))
 
-    monkeypatch.setattr("permea.models.moments.plan_moments", weak)
+    monkeypatch.setattr("permea.models.moment_estimator.plan_moments", weak)
     done = moments("audit", "moments.permea", *QUICK, "-o", "found.json")
     assert done.code == 7
     assert "refutes the claimed ε" in done.err

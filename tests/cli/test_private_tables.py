@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import permea
 from permea import KAHMClassifier
 from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.cli.tables import read_private_table
 from permea.privacy import Ledger, Privacy
+from permea.tables import Number, Schema
 
 from .conftest import Shell, table
 
@@ -228,3 +231,30 @@ def test_a_table_and_its_classifier_make_one_promise(other):
     assert not ledger.events
     assert fit(unit_privacy(declared)).certificate_.privacy == declared
     assert len(ledger.events) == 1
+
+
+def test_whose_a_row_is_does_not_depend_on_the_ids_of_others(tmp_path):
+    """007 and 7 are two people or one, whether or not somebody else's id is a text."""
+    found = []
+    for last in ("9", "p9"):
+        file = tmp_path / f"{last}.csv"
+        file.write_text(f"x,y,id\n0.5,1,007\n0.5,1,7\n0.5,0,7.0\n0.5,0,{last}\n")
+        table = read_private_table(str(file), texts=["y", "id"])
+        schema = Schema({"x": Number(0, 1)}, person="id")
+        found.append(schema.people(table.frame).tolist())
+    assert found == [["007", "7", "7", "9"], ["007", "7", "7", "p9"]]
+
+
+def test_ids_of_a_table_of_numbers_stay_text(shell):
+    rows = table(60, 1)
+    words = ("train", "data.csv", "--label", "y", "--unit", "person", "--person", "id", "--clip",
+             "--epsilon", 1000, "--delta", 1e-5, "--domain", 0, 1, "--seed", 1)  # fmt: skip
+    people = []
+    for last in ("9", "p9"):
+        ids = [f"{n // 4:0{1 + n % 2 * 2}}" for n in range(59)]
+        rows.assign(id=[*ids, last]).to_csv(shell.folder / "data.csv", index=False)
+        done = shell(*words, "--class", "ill", "--class", "well", "-o", "m.permea")
+        assert done.code == 0, done.err
+        model = permea.load(shell.folder / "m.permea")
+        people.append(model.moments_.size)
+    assert people == [30, 31]

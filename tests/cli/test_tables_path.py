@@ -251,20 +251,66 @@ def test_numbers_need_no_schema(shell):
 
 def test_noise_on_rows_is_asked_for_by_name(shell):
     words = ("train", "data.csv", "--label", "y", "--id", "id", "--domain", 0, 1, *PROMISE)
-    done = shell(*words, "--unit", "record", "--family", "kahm", "--components", 2, "--layers", 1,
+    done = shell(*words, "--unit", "record", "--release", "rows", "--components", 2, "--layers", 1,
                  "-o", "rows.permea")  # fmt: skip
     assert done.code == 0, done.err
-    done = shell(*words[:-4], "--epsilon", 1, "--unit", "record", "--family", "kahm",
+    done = shell(*words[:-4], "--epsilon", 1, "--unit", "record", "--release", "rows",
                  "--components", 2, "--layers", 1, "-o", "rows.permea", "--json")  # fmt: skip
     assert done.code == 0, done.err
     (warning,) = [text for text in json.loads(done.out)["warnings"] if "times as wide" in text]
-    assert "--family moments" in warning
-    person = shell(*words, "--unit", "person", "--person", "id", "--family", "kahm", "-o", "x")
-    assert (person.code, "--family moments" in person.err) == (2, True)
+    assert "--release rows" in warning
+    person = shell(*words, "--unit", "person", "--person", "id", "--release", "rows", "-o", "x")
+    assert (person.code, "--release rows" in person.err) == (2, True)
     source = shell("source", *words[1:], "--unit", "record", "-o", "x.permea")
-    assert (source.code, "permea train --unit record" in source.err) == (2, True)
+    assert (source.code, "--class" in source.err) == (2, True)
     entry = shell(*words, "--unit", "entry", "--family", "moments", "-o", "x.permea")
     assert (entry.code, "--unit record" in entry.err) == (2, True)
+
+
+@pytest.mark.parametrize("family", ["hulls", "kahm", "membership", "fuzzy"])
+def test_every_family_learns_from_sums_over_people(hospital, family):
+    trained = hospital(*TRAIN, "--unit", "person", "--family", family, "-o", "m.permea", "--json")
+    assert trained.code == 0, trained.err
+    assert json.loads(trained.out)["private"]
+    assert "moments" in json.loads(trained.out)["certificate"]["released"]
+    done = hospital("predict", "m.permea", "new.csv", "--probabilities", "-o", "out.csv", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["accuracy"] > 0.5
+    refused = hospital(*TRAIN, "--unit", "person", "--family", family, "--fabricate", "-o", "x")
+    assert (refused.code, "--release rows" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("family", ["hulls", "kahm"])
+def test_hulls_and_families_of_drawn_rows_take_the_whole_path(hospital, family):
+    """Train per person, predict, audit, report and federate, on a table as it is."""
+    options = ("--family", family, "--components", 3, "--layers", 1, "--jobs", 1)
+    for name in ("h1.permea", "h2.permea"):
+        done = hospital(*TRAIN, "--unit", "person", *options, "-o", name, "--json")
+        assert done.code == 0, done.err
+        said = json.loads(done.out)
+        assert (said["private"], said["classes"]) == (True, ["no", "yes"])
+    model = permea.load(hospital.folder / "h1.permea")
+    assert model.certificate_.privacy.unit == "person"
+    assert "second moments of each class" in model.certificate_.released
+    asked = ("--probabilities", "--distances", "-o", "out.csv", "--json")
+    done = hospital("predict", "h1.permea", "new.csv", *asked)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["auroc"] > 0.7
+    written = pd.read_csv(hospital.folder / "out.csv")
+    assert {"distance_no", "probability_yes"} <= set(written)
+    tables = ("--members", "patients.csv", "--outside", "new.csv")
+    done = hospital("audit", "h1.permea", *tables, "--releases", 30, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["mechanism"]["claim"] == 8
+    (distance,) = [one for one in said["attacks"] if one["name"] == "distance"]
+    assert 0.3 < distance["auc"] < 0.7
+    done = hospital("report", "h1.permea", *tables, "--releases", 0, "-o", "report.html")
+    assert done.code == 0, done.err
+    done = hospital("federate", "h1.permea", "h2.permea", "--queries", "new.csv", "-o", "fed.csv",
+                    "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["parties"] == ["h1", "h2"]
 
 
 def test_single_values_of_a_schema_are_numbers(hospital):
@@ -311,18 +357,20 @@ def test_a_table_that_is_large_or_in_a_database(hospital, monkeypatch):
     frame = pd.read_csv(hospital.folder / "patients.csv", dtype=str, keep_default_na=False)
     with sqlite3.connect(hospital.folder / "clinic.db") as connection:
         frame.to_sql("visits", connection, index=False)
-    words = ("--schema", "patients.toml", *PROMISE, "--unit", "person", "--neighbours",
-             "add/remove", "--seed", 1)  # fmt: skip
+    words = ("--schema", "patients.toml", *PROMISE, "--unit", "person", "--seed", 1)
     assert hospital("train", "patients.csv", *words, "-o", "a.permea").code == 0
     done = hospital("train", "sqlite:///clinic.db", "--query", "SELECT * FROM visits", *words,
                     "-o", "b.permea")  # fmt: skip
     assert done.code == 0, done.err
     assert "of the query" in done.err
     monkeypatch.setattr("permea.cli.tables._IN_MEMORY", 10)
-    assert hospital("train", "patients.csv", *words, "-o", "c.permea").code == 0
+    done = hospital("train", "patients.csv", *words, "-o", "c.permea", "--json")
+    assert json.loads(done.out)["rows"] is None  # of people; their number alone is public
     answers = [hospital("predict", f"{name}.permea", "new.csv", "--probabilities").out
                for name in "abc"]  # fmt: skip
     assert answers[0] == answers[1] == answers[2]
+    files = [permea.load(hospital.folder / f"{name}.permea").get_params() for name in "abc"]
+    assert str(files[0]) == str(files[1]) == str(files[2])
     (hospital.folder / "broken.csv").write_bytes(DEFECTS["a line too long"])
     broken = hospital("train", "broken.csv", *words, "-o", "d.permea")
     assert (broken.code, "is private" in broken.err) == (3, True)

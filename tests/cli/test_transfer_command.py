@@ -9,6 +9,8 @@ import pytest
 import permea
 from permea.storage import load
 
+from .conftest import table
+
 PRIVATE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "entry", "--domain", 0, 1)
 COLUMNS = ["height", "weight", "smoker", "score"]
 
@@ -131,3 +133,72 @@ def test_a_source_needs_a_promise(shell):
     assert done.code == 2
     assert "--epsilon" in done.err
     assert not (shell.folder / "s.permea").exists()
+
+
+DECLARED = ("--epsilon", 8, "--delta", 1e-5, "--domain", 0, 1, "--class", "ill", "--class", "well")
+
+
+def few_labels(shell, name="data.csv"):
+    """Rows of 400 people with two rows each; few labels are left in target.csv."""
+    people = table(800, 3)
+    people.assign(id=[f"p{n // 2}" for n in range(800)]).to_csv(shell.folder / name, index=False)
+    truth = pd.read_csv(shell.folder / "new.csv")
+    left = truth.assign(y=truth["y"].where(truth.index < 12))
+    left.to_csv(shell.folder / "target.csv", index=False)
+    return truth
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_class_moments_of_a_table_serve_a_target(shell, unit):
+    truth = few_labels(shell)
+    who = ("--person", "id") if unit == "person" else ("--id", "id")
+    made = shell("source", "data.csv", "--label", "y", *who, *DECLARED, "--unit", unit,
+                 "--neighbours", "add/remove", "--ledger", "l.db", "--budget", 20, 1e-4,
+                 "--dataset", "ward", "-o", "s.permea")  # fmt: skip
+    assert made.code == 0, made.err
+    assert f"ε = 8 per {unit}" in made.out
+    source = load(shell.folder / "s.permea")
+    assert source.certificate_.is_private
+    assert source.certificate_.privacy.unit == unit
+    for extra in ((), ("--new", "new.csv")):
+        done = shell("transfer", "s.permea", "target.csv", "--label", "y", "--who", *extra,
+                     "-o", "out.csv")  # fmt: skip
+        assert done.code == 0, done.err
+        out = pd.read_csv(shell.folder / "out.csv")
+        assert np.mean(out["prediction"] == truth["y"]) > 0.9
+        assert set(out["decided_by"]) <= {"target", "source"}
+
+
+def test_how_many_rows_there_are_is_told_where_it_is_public(shell):
+    few_labels(shell)
+    common = ("source", "data.csv", "--label", "y", *DECLARED, "-o", "s.permea", "--json")
+    told = [
+        json.loads(shell(*common, *words).out)["rows"]
+        for words in (
+            ("--id", "id", "--unit", "record"),
+            ("--id", "id", "--unit", "record", "--neighbours", "add/remove"),
+            ("--person", "id", "--unit", "person"),
+        )
+    ]
+    assert told == [800, None, None]
+
+
+def test_a_source_with_a_schema_serves_its_columns_only(shell):
+    few_labels(shell)
+    words = ("source", "data.csv", "--label", "y", "--id", "id", *DECLARED, "--unit", "record")
+    assert shell(*words, "-o", "s.permea").code == 0
+    target = pd.read_csv(shell.folder / "target.csv")
+    target.drop(columns="score").to_csv(shell.folder / "less.csv", index=False)
+    done = shell("transfer", "s.permea", "less.csv", "--label", "y", "-o", "out.csv")
+    assert (done.code, "lacks 1 of the 4 columns" in done.err) == (3, True)
+    target.assign(y="dead").to_csv(shell.folder / "other.csv", index=False)
+    done = shell("transfer", "s.permea", "other.csv", "--label", "y", "-o", "out.csv")
+    assert (done.code, "dead" in done.err) == (3, False)
+
+
+def test_noise_on_rows_per_record_is_asked_for_by_name(shell):
+    words = ("source", "data.csv", "--label", "y", "--id", "id", *PRIVATE[:-3])
+    by_name = (*words, "--unit", "record", "--domain", 0, 1, "--release", "rows")
+    done = shell(*by_name, "-o", "s.permea")
+    assert done.code == 0, done.err
+    assert load(shell.folder / "s.permea").classifier_.encoder_ is None

@@ -32,6 +32,7 @@ NOT_IMPORTED = {
     "pyarrow": "pandas reads Parquet with it",
     "setuptools": "concrete-python needs an old one",
 }
+LOADER = re.compile("(import|load)_module")  # functions that import a module by name
 PARTS = {"cli": "cli"}  # folders whose files may import what their extra brings at once
 FOR_USERS = (
     *("cli", "plot", "federated", "encrypted", "tfhe", "heartbeats"),
@@ -65,7 +66,9 @@ def imports_of(tree):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [node.module]
-        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+        elif isinstance(node, ast.Call) and re.search(
+            r"(import|load)_module", ast.unparse(node.func)
+        ):
             names = [one.value for one in node.args[:1] if isinstance(one, ast.Constant)]
         for name in names:
             top = name.split(".")[0]

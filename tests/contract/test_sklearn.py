@@ -6,6 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from permea import (
     ConditionallyDeep,
     FuzzyClassifier,
+    HullClassifier,
     KAHMClassifier,
     KernelAffineHullMachine,
     MembershipClassifier,
@@ -26,6 +27,8 @@ ESTIMATORS = [
     FuzzyClassifier(n_components=2, n_layers=1),
     MomentClassifier(features="identity"),
     MomentClassifier(features="fourier"),
+    HullClassifier(features="identity"),
+    HullClassifier(features="fourier", metric="likelihood"),
     MomentRegressor(features="identity"),
     MomentRegressor(features="identity", inference="ridge"),
 ]

@@ -68,8 +68,8 @@ def build_classifier(name: str, **values: Any) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise UsageError(
-            f"There is no model family {name!r}. Use one of moments, {', '.join(families())}, or "
-            "package.module:Class for a family of your own."
+            f"There is no model family {name!r}. Use one of moments, hulls, "
+            f"{', '.join(families())}, or package.module:Class for a family of your own."
         )
     kind = getattr(import_module(module), attribute, None)
     if not isinstance(kind, type) or not issubclass(kind, Reconstructor):

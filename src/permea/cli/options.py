@@ -65,6 +65,13 @@ class Unit(StrEnum):
     person = "person"
 
 
+class Neighbours(StrEnum):
+    """How neighbouring tables differ."""
+
+    replaced = "replace"
+    added = "add/remove"
+
+
 Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -78,6 +85,13 @@ Domain = Annotated[
     _private(
         "--domain",
         help="Public range LOW HIGH of every feature, from its meaning and not from the data.",
+    ),
+]
+Relation = Annotated[
+    Neighbours,
+    _private(
+        "--neighbours",
+        help="For noise on sums: a record or person is replaced, or comes and goes.",
     ),
 ]
 DomainFile = Annotated[
@@ -281,60 +295,71 @@ class ColumnOptions:
 
 
 MOMENTS = "moments"
+HULLS = "hulls"
+
+
+class Leaves(StrEnum):
+    """What leaves the data owner."""
+
+    auto = "auto"
+    moments = "moments"
+    rows = "rows"
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which model is trained, and how large it is."""
+    """Which model is trained, from what, and how large it is."""
 
     model: Annotated[
         str | None,
         Option(
             "--model",
             "--family",
-            help=f"Model family: {MOMENTS} (noise on sums over people; the default for --unit "
-            f"record and person); {', '.join(families())} (noise on every row; kahm is the default "
-            "for --unit entry); or package.module:Class, a family of your own.",
+            help=f"Model family: {MOMENTS} (ridge regression, the default for --unit record and "
+            f"person); {HULLS} (distances to classes); {', '.join(families())} (kahm is the "
+            "default for --unit entry); or package.module:Class, a family of your own.",
         ),
     ] = None
-    components: Components = 20
+    release: Annotated[
+        Leaves,
+        Option(
+            help="What gets the noise: sums over records or people (moments), or every row. auto "
+            "is moments for --unit record and person, rows for entry.",
+        ),
+    ] = Leaves.auto
+    components: Annotated[
+        int | None,
+        Option("--components", min=1, help="Subspace dimension n; 20, or chosen from moments."),
+    ] = None
     layers: Annotated[int, Option(min=1, help="Depth L.")] = 5
     jobs: Jobs = -1
 
-    def name(self, unit: Unit) -> str:
-        """The family that was asked for, or the default for what ε protects."""
-        chosen = self.model or ("kahm" if unit is Unit.entry else MOMENTS)
-        if chosen == MOMENTS and unit is Unit.entry:
-            raise UsageError(
-                "--family moments protects whole records or people: give --unit record or "
-                "--unit person. For --unit entry choose another family, e.g. kahm."
-            )
-        return chosen
-
-    def rows_name(self, unit: Unit, command: str) -> str:
-        """The same for a command that has nothing but noise on rows."""
+    def of_moments(self, unit: Unit) -> bool:
+        """Whether noise is added to sums; refuses what does not go together."""
+        if unit is Unit.entry:
+            if self.release is Leaves.moments or self.model in (MOMENTS, HULLS):
+                raise UsageError(
+                    "Noise on sums protects whole records or people: give --unit record or --unit "
+                    "person. For --unit entry choose noise on rows and another --family, e.g. kahm."
+                )
+            return False
+        if self.release is not Leaves.rows:
+            return True
         if unit is Unit.person:
             raise UsageError(
-                "Noise on rows does not protect people who have several of them. Use permea train "
-                "--unit person with --family moments, which is its default."
+                "Noise on rows does not protect people who have several of them: leave out "
+                "--release rows."
             )
-        if self.name(unit) == MOMENTS:
-            raise UsageError(
-                f"permea {command} adds noise to every row, and with --unit record so much that "
-                "little is left of it. Use permea train --unit record, which adds noise to sums "
-                "instead; or ask for noise on rows by its name, e.g. --family kahm."
-            )
-        return self.name(unit)
+        if self.model in (MOMENTS, HULLS):
+            raise UsageError(f"--family {self.model} learns from sums: leave out --release rows.")
+        return False
 
     def build(self, **more: Any) -> Any:
         """An unfitted classifier; ``more`` are further parameters of it."""
-        return build_classifier(
-            self.model or "kahm",
-            n_components=self.components,
-            n_layers=min(self.layers, self.components),
-            n_jobs=self.jobs,
-            **more,
-        )
+        n = {} if self.components is None else {"n_components": self.components}
+        layers = min(self.layers, self.components or self.layers)
+        more = {**n, "n_layers": layers, "n_jobs": self.jobs, **more}
+        return build_classifier(self.model or "kahm", **more)
 
 
 Rows = tuple[NDArray[np.float64], NDArray[np.generic]]

@@ -72,8 +72,11 @@ class SchemaOptions:
         ),
     ] = None
 
-    def load(self) -> Schema | None:
-        """The schema of ``--schema``, with the person of ``--person``."""
+    def load(self, *, predicts: bool = True) -> Schema | None:
+        """The schema of ``--schema``, with the person of ``--person``.
+
+        Without a label or a target it is refused, unless nothing is to be predicted.
+        """
         if self.schema is None:
             if self.query is not None:
                 raise UsageError("--query needs --schema, which says what its columns mean.")
@@ -81,7 +84,7 @@ class SchemaOptions:
         if self.classes:
             raise UsageError("With --schema the classes are the values of its label, not --class.")
         found = load_schema(self.schema)
-        if found.label is None and found.target is None:
+        if predicts and found.label is None and found.target is None:
             raise InputError(
                 f'{self.schema} says nothing to predict: add label = "column", or target = '
                 '"column" for a number.'

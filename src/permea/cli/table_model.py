@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from permea.privacy import Ledger, Privacy
@@ -175,6 +176,11 @@ class RowsOfTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of rows, by their numbers."""
         return np.asarray(self.model.predict_proba(self._features(X)))
+
+    @available_if(lambda self: hasattr(self.model, "distances"))  # type: ignore[untyped-decorator]
+    def distances(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Distances of rows to the classes, by their numbers."""
+        return np.asarray(self.model.distances(self._features(X)))
 
     def _features(self, X: ArrayLike) -> Any:
         return self._rows(X)[list(self.model.schema.features)]

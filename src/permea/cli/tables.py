@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,13 +227,14 @@ def read_file(path: str | Path) -> bytes:
         raise InputError(message) from error
 
 
-def _parse_csv(raw: bytes, what: str) -> pd.DataFrame:
-    """A table from CSV; error messages contain no line number."""
+def _parse_csv(raw: bytes, what: str, texts: Sequence[str] = ()) -> pd.DataFrame:
+    """A table from CSV, columns of ``texts`` as text; error messages contain no line number."""
+    kinds = dict.fromkeys(texts, str)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             header = pd.read_csv(io.BytesIO(raw), header=None, nrows=1, dtype=str)
-            frame = pd.read_csv(io.BytesIO(raw), index_col=False, low_memory=False)
+            frame = pd.read_csv(io.BytesIO(raw), index_col=False, low_memory=False, dtype=kinds)
     except UnicodeDecodeError:
         raise InputError(
             f"{what} is not text in UTF-8. Save it as CSV (UTF-8) or Parquet."
@@ -438,13 +439,16 @@ class PrivateTable:
             return np.full(len(self.frame), np.nan)
 
 
-def read_private_table(path: str) -> PrivateTable:
+def read_private_table(path: str, texts: Sequence[str] = ()) -> PrivateTable:
     """Read a table from a file, or as ``-`` from standard input, and tell nothing about its rows.
 
     Parameters
     ----------
     path : str
         ``.csv`` with a header line, ``.parquet``, or ``-`` for either on standard input.
+    texts : sequence of str
+        Columns of a CSV file that stay text. Others are numbers if all of their cells are, so one
+        row would decide whether 7 and 007 are the same in all others.
 
     Returns
     -------
@@ -464,7 +468,7 @@ def read_private_table(path: str) -> PrivateTable:
         return PrivateTable(_check_shape(frame, what), what, declared)
     header = _parse_csv(_header(raw), what)
     try:
-        frame = _parse_csv(raw, what)
+        frame = _parse_csv(raw, what, texts)
     except CommandError:
         frame = header.reindex([0])
     return PrivateTable(_check_shape(frame, what), what, None)

@@ -35,7 +35,7 @@ FAMILIES = (*DEEP, "Wide")
 DISTANCE_CLASSIFIERS = (
     "ReconstructionClassifier", "KAHMClassifier", "MembershipClassifier", "FuzzyClassifier",
 )  # fmt: skip
-CLASSIFIERS = (*DISTANCE_CLASSIFIERS, "MomentClassifier", "SourceModel")
+CLASSIFIERS = (*DISTANCE_CLASSIFIERS, "MomentClassifier", "HullClassifier", "SourceModel")
 MAPS = (
     "ScaledIdentity", "RandomFourier", "PublicNystrom", "OrientedGradients", "Chain", "SideBySide",
 )  # fmt: skip
@@ -169,7 +169,7 @@ _store(
 
 _store(
     "Release", "privacy.release", data=floats("N", "p"), certificate=CertificateKind(),
-    moments=NONE, mean=NONE, noise_variance=maybe(floats("p")), groups=NONE,
+    moments=NONE, mean=NONE, scatter=NONE, noise_variance=maybe(floats("p")), groups=NONE,
 )  # fmt: skip
 
 _store(
@@ -319,28 +319,40 @@ _CLASSES: dict[str, Kind] = {
 }  # fmt: skip
 
 
+DIMENSION = Either(COUNT, Plain("auto"))
+_RELEASED: dict[str, Kind] = {
+    "release": Plain("auto", "rows", "moments"), "schema": maybe(SchemaKind()),
+    "features": Either(Plain("edges", "fourier", "gradients", "identity"), template(*MAPS)),
+    "classes": maybe(Either(Items(ANY_LABEL), ROW_OF_LABELS)),
+    "neighbours": Plain("replace", "add/remove"),
+}  # fmt: skip
+
+
 def _distance_classifier(name: str, module: str, **parameters: Kind) -> None:
     """List a classifier by distances with its parameters beyond those that all have."""
     _estimator(
-        name, module, check.promise, model=_FAMILY, n_layers=COUNT,
+        name, module, check.promise, check.encoded, model=_FAMILY, n_layers=COUNT,
         branch_size=Either(COUNT, Plain("auto")), privacy=PRIVACY,
+        **_RELEASED, rows_per_class=COUNT,
         fabricate=Either(FLAG, Whole(), Plain("discrepancy", "original")),
         partition_on=Plain("noised", "original"), ledger=LEDGER, dataset=maybe(TEXT),
         allow_single_class=FLAG, n_jobs=JOBS, random_state=SEED, **parameters,
         fitted={
-            **_CLASSES, "class_models_": Items(One("Wide", p="p"), ("list",), "C"),
-            "branch_size_": COUNT,
+            **_CLASSES, "class_models_": Items(One("Wide", p="d"), ("list",), "C"),
+            "branch_size_": COUNT, "encoder_": maybe(One("HullClassifier", p="p", C="C", d="d")),
         },
     )  # fmt: skip
 
 
 _distance_classifier("ReconstructionClassifier", "compose.classifier")
-_distance_classifier("KAHMClassifier", "compose.classifiers", n_components=COUNT, tol=POSITIVE)
+_distance_classifier("KAHMClassifier", "compose.classifiers", n_components=DIMENSION, tol=POSITIVE)
 _distance_classifier(
-    "MembershipClassifier", "compose.classifiers", n_components=COUNT, max_inducing=POSITIVE,
+    "MembershipClassifier", "compose.classifiers", n_components=DIMENSION, max_inducing=POSITIVE,
     disturbance=Plain("precision", "gamma"),
 )  # fmt: skip
-_distance_classifier("FuzzyClassifier", "compose.classifiers", n_components=COUNT, n_rules=POSITIVE)
+_distance_classifier(
+    "FuzzyClassifier", "compose.classifiers", n_components=DIMENSION, n_rules=POSITIVE
+)
 
 _estimator(
     "TableClassifier", "cli.table_model", check.promise,
@@ -385,8 +397,9 @@ _SIDES = Items(_SIDE, least=1, most=64)
 _feature_map(
     "OrientedGradients", check.gradients,
     image_shape=maybe(_SIDES), cells=Either(_SIDE, _SIDES), orientations=Whole(1, 1 << 12),
+    exponent=Plain(0.5, 0.375, 0.25),
     fitted={
-        "_shape": tuple_of(_SIDE, 2),
+        "_shape": tuple_of(_SIDE, 2), "_channels": _SIDE,
         "_pools": list_of(tuple_of(Array("f", "*", "*", low=0, high=1), 2), most=64),
     },
 )  # fmt: skip
@@ -430,10 +443,21 @@ _store(
     priors=floats("C", low=TINY),
 )  # fmt: skip
 
+_store(
+    "ClassScatter", "privacy.scatter", directions=floats("E", "d"), second=floats("C", "d", "d"),
+    noise=NOT_NEGATIVE,
+)  # fmt: skip
+
+_store(
+    "ClassHulls", "models.hull", transform=floats("D", "d"), means=floats("C", "d"),
+    values=floats("C", "d", low=TINY), vectors=floats("C", "d", "d"),
+    regularization=floats("C", low=TINY),
+)  # fmt: skip
+
 _MOMENTS: dict[str, Kind] = {
     "privacy": PRIVACY, "schema": maybe(SchemaKind()), "bins": maybe(COUNT),
     "expected_size": maybe(COUNT),
-    "features": Either(Plain("fourier", "gradients", "identity"), template(*MAPS)),
+    "features": Either(Plain("edges", "fourier", "gradients", "identity"), template(*MAPS)),
     "neighbours": Plain("replace", "add/remove"), "radius": NORM, "feature_norm": NORM,
     "split": Either(Items(NOT_NEGATIVE, least=4, most=4), One("Split")),
     "strength": maybe(NOT_NEGATIVE), "ledger": LEDGER, "dataset": maybe(TEXT), "random_state": SEED,
@@ -456,6 +480,18 @@ _estimator(
 )  # fmt: skip
 
 _estimator(
+    "HullClassifier", "models.hull", check.promise, **_MOMENTS,
+    classes=maybe(Either(Items(ANY_LABEL), ROW_OF_LABELS)),
+    class_weight=Either(NONE, Plain("balanced"), Table(POSITIVE)),
+    n_directions=COUNT, metric=Plain("image", "likelihood"), ridge_weight=NOT_NEGATIVE,
+    fitted={
+        **_LEARNED, "classes_": labels("C"), "scatter_": One("ClassScatter", C="C", d="d"),
+        "hulls_": One("ClassHulls", D="D", C="C", d="d"), "temperature_": POSITIVE,
+        "norm_bounds_": floats("C", low=0),
+    },
+)  # fmt: skip
+
+_estimator(
     "MomentRegressor", "models.moments", check.promise, check.one_output("C"), **_MOMENTS,
     output_domain=maybe(RANGES), inference=Plain("bayes", "ridge"),
     fitted={
@@ -466,25 +502,25 @@ _estimator(
 # ---- transfer ------------------------------------------------------------------------------------
 
 _store(
-    "ClassMixtures", "transfer.source", check.mixtures, mean=floats("p"),
+    "ClassMixtures", "transfer.densities", check.mixtures, mean=floats("p"),
     directions=floats("d", "p"), weights=floats("C", "K", low=0), centres=floats("C", "K", "d"),
     covariances=floats("C", "K", "d", "d"), counts=floats("C", low=0),
 )  # fmt: skip
 
 _store(
-    "ClassMoments", "transfer.source", counts=floats("C", low=0), means=floats("C", "p"),
+    "ClassMoments", "transfer.densities", counts=floats("C", low=0), means=floats("C", "p"),
     seconds=maybe(floats("C", "p", "p")), noise=floats("p", low=0),
 )  # fmt: skip
 
 _estimator(
     "SourceModel", "transfer.source", check.promise,
     privacy=PRIVACY, classifier=maybe(template(*DISTANCE_CLASSIFIERS)), moments_limit=Whole(),
-    ledger=LEDGER, dataset=maybe(TEXT), n_jobs=JOBS, random_state=SEED,
+    **_RELEASED, ledger=LEDGER, dataset=maybe(TEXT), n_jobs=JOBS, random_state=SEED,
     fitted={
-        **_CLASSES, "noise_": floats("p", low=0), "directions_": floats("d?", "p"),
-        "centres_": floats("C", "d?"), "mixtures_": tuple_of(One("ClassMixtures", p="p", C="C")),
-        "moments_": One("ClassMoments", p="p", C="C"),
-        "classifier_": One(*DISTANCE_CLASSIFIERS, p="p", C="C"),
+        **_CLASSES, "noise_": floats("s", low=0), "directions_": floats("n?", "s"),
+        "centres_": floats("C", "n?"), "mixtures_": tuple_of(One("ClassMixtures", p="s", C="C")),
+        "moments_": One("ClassMoments", p="s", C="C"),
+        "classifier_": One(*DISTANCE_CLASSIFIERS, "HullClassifier", p="p", C="C", d="s"),
     },
 )  # fmt: skip
 
@@ -494,9 +530,9 @@ _store(
 )  # fmt: skip
 
 _store(
-    "AlignedSource", "transfer.task", check.aligned_source, model=One("SourceModel", p="s", C="K"),
-    alignment=One("Alignment", s="s", t="t"), columns=Array("iu", "K", low=0),
-    n_classes=size("C"),
+    "AlignedSource", "transfer.task", check.aligned_source,
+    model=One("SourceModel", p="c", s="s", C="K"), alignment=One("Alignment", s="c", t="t"),
+    columns=Array("iu", "K", low=0), n_classes=size("C"),
 )  # fmt: skip
 
 _store("Iteration", "transfer.task", step=TEXT, changed=Whole(), accuracy=maybe(SHARE))
@@ -505,8 +541,8 @@ _HISTORY = Items(One("Iteration"), ("list",))
 _store(
     "CentersModel", "transfer.documents", check.numbered_target, check.centers,
     target=One("ReconstructionClassifier", p="t"),
-    source=One("AlignedSource", s="s", t="t", C="C"),
-    alignment=One("Alignment", n="n", s="s", t="t"),
+    source=One("AlignedSource", s="s", t="t", c="c", C="C"),
+    alignment=One("Alignment", n="n", s="a", t="t"),
     target_centres=floats("C", "n?", finite=False),
     source_centres=floats("C", "n?", finite=False), history=_HISTORY,
 )  # fmt: skip
@@ -543,14 +579,14 @@ _store(
 
 _estimator(
     "TransferClassifier", "transfer.target", check.promise, check.transfer,
-    source=One("SourceModel", p="s"), method=Plain("consensus", "centers", "source2target"),
+    source=One("SourceModel", p="c", s="s"), method=Plain("consensus", "centers", "source2target"),
     alignment=Plain("auto", "identity", "subspace"),
     model=maybe(template(*AUTOENCODERS, REGISTERED)),
     dimensions=maybe(Either(Items(COUNT), Array("iu", "*"))), n_layers=COUNT, branch_size=COUNT,
     unlabelled=Either(NONE, ANY_LABEL), n_jobs=JOBS, random_state=SEED,
     fitted={
-        **_CLASSES, "alignment_": One("Alignment", s="s", t="p"),
-        "fitted_": One("CentersModel", "MappingModel", "SelfTrainedModel", t="p", C="C"),
+        **_CLASSES, "alignment_": One("Alignment", s="c", t="p"),
+        "fitted_": One("CentersModel", "MappingModel", "SelfTrainedModel", t="t", C="C"),
         "history_": _HISTORY, "labels_": ROW_OF_LABELS,
     },
 )  # fmt: skip

@@ -49,6 +49,12 @@ def promise(draft: Draft) -> None:
         _require(lengths <= {draft.sizes["p"]}, "privacy is declared for other columns")
 
 
+def encoded(draft: Draft) -> None:
+    """Models know the columns of the rows, unless an encoder gives them other coordinates."""
+    if draft["encoder_"] is None:
+        bind(draft.sizes, "d", draft.sizes["p"])
+
+
 def encoder(draft: Draft) -> None:
     """The features of a table are those of its schema."""
     made = TableEncoder(draft["schema"], bins=draft["bins"]).fit()
@@ -115,7 +121,7 @@ def bayesian_weights(draft: Draft) -> int:
 def gradients(draft: Draft) -> None:
     """Cells that cover images of the declared shape."""
     height, width = draft["_shape"]
-    bind(draft.sizes, "p", height * width)
+    bind(draft.sizes, "p", height * width * draft["_channels"])
     cells = 0
     for rows, columns in draft["_pools"]:
         _require(rows.shape[1] == height and columns.shape[1] == width, "cells of other images")
@@ -154,7 +160,7 @@ def aligned_source(draft: Draft) -> None:
     columns = draft["columns"]
     _require(np.all(columns < draft.sizes["C"]), "class numbers beyond the classes")
     _require(len(np.unique(columns)) == len(columns), "two classes of one number")
-    if "t" not in draft.sizes:
+    if draft["alignment"]["source"] is None:
         bind(draft.sizes, "t", draft.sizes["s"])
 
 
@@ -167,9 +173,9 @@ def numbered_target(draft: Draft) -> None:
 
 def centers(draft: Draft) -> None:
     """Centres in the space of the aligned rows."""
-    if draft["alignment"]["source"] is None:
-        bind(draft.sizes, "n", draft.sizes["t"])
-        bind(draft.sizes, "s", draft.sizes["t"])
+    same = draft["source"]["alignment"]["source"] is None
+    bind(draft.sizes, "a", draft.sizes["s" if same else "c"])
+    _require(draft["alignment"]["source"] is not None, "centres without directions")
     known = np.flatnonzero(np.isfinite(draft["source_centres"]).all(axis=1))
     inside = np.isin(known, draft["source"]["columns"]).all()
     _require(inside, "centres of classes that the source lacks")
@@ -192,6 +198,9 @@ def ensemble(draft: Draft) -> None:
 
 
 def transfer(draft: Draft) -> None:
-    """Rows reach the source through the alignment, or are in its space already."""
+    """Rows reach the source through the alignment, or have its columns and are encoded."""
     if draft["alignment_"]["source"] is None:
-        bind(draft.sizes, "s", draft.sizes["p"])
+        bind(draft.sizes, "c", draft.sizes["p"])
+        bind(draft.sizes, "t", draft.sizes["s"])
+    else:
+        bind(draft.sizes, "t", draft.sizes["p"])

@@ -1,4 +1,4 @@
-"""``permea fabricate``: a private table of the same shape, names, order and types."""
+"""``permea fabricate``: a private table of the same names and types."""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -8,9 +8,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from typer import Option
 
-from permea.cli import options, signatures, tables
+from permea.cli import options, signatures, synthetic, tables
 from permea.cli.app import LEARN, command
 from permea.cli.console import Console, UsageError
+from permea.cli.schemas import SchemaOptions
 from permea.cli.table_model import from_unit, to_unit, unit_privacy
 from permea.fabricate.rows import fabricate as smooth
 from permea.privacy import Certificate
@@ -29,6 +30,8 @@ def fabricate(
     declared: options.PrivacyOptions,
     ledger: options.LedgerOptions,
     columns: options.ColumnOptions,
+    about: SchemaOptions,
+    wanted: synthetic.SyntheticOptions,
     label: Annotated[
         str | None, Option("--label", "-l", help="Column of the classes, kept as it is.")
     ] = None,
@@ -47,21 +50,35 @@ def fabricate(
 ) -> None:
     """Fabricate a private table that can be used in place of the real one.
 
-    Noise is added to every feature once, within its declared domain; then the rows of each class
-    are smoothed. Column names and their order stay, and so do the types that a Parquet file
-    declares; in a CSV table --whole names the columns of whole numbers, because whether a column
-    has a fraction in it depends on its rows. The label and the --id columns are copied
-    UNPROTECTED, as the certificate says. With --sign, a signature of table and certificate is
-    written beside them as .signature.json.
+    With --schema (and --unit record or person) the table is drawn from noised counts of pairs of
+    columns: it has numbers, categories, dates and missing values as the schema declares them, as
+    many rows as --rows says, and no row is anybody's. --report writes how good it is, and with
+    --holdout, which are real rows that it is not made from, what attacks on it achieve.
+
+    Without a schema, noise is added to every feature once, within its declared domain; then the
+    rows of each class are smoothed. Column names and their order stay, and so do the types that a
+    Parquet file declares; in a CSV table --whole names the columns of whole numbers, because
+    whether a column has a fraction in it depends on its rows. The label and the --id columns are
+    copied UNPROTECTED, as the certificate says. With --sign, a signature of table and certificate
+    is written beside them as .signature.json.
 
     Example:
+        permea fabricate data.csv --schema data.toml --unit person -e 1 --delta 1e-6 -o made.csv
         permea fabricate data.csv --label y --epsilon 8 --domain 0 1 -o private.csv
     """
+    schema = about.load(predicts=False)
+    wanted.check(schema)
+    if schema is not None:
+        if label or whole or columns.ids or columns.drop:
+            raise UsageError("The schema says what every column is; leave out --label and others.")
+        paths = synthetic.Paths(data, output, certificate, sign, about.query)
+        synthetic.fabricate_table(console, paths, schema, declared, ledger, wanted, seed)
+        return
     declared.check()
     if declared.unit is options.Unit.person:
         raise UsageError(
-            "A fabricated table is made from noised rows, which does not protect people who have "
-            "several of them. Use --unit record with one row per person."
+            "Without --schema a table is made from noised rows, which does not protect people who "
+            "have several of them. Give --schema FILE."
         )
     tables.check_table_output(console, output, data)
     beside = output != tables.STREAM and not tables.is_device(output)

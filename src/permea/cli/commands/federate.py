@@ -41,7 +41,7 @@ def federate(
 ) -> None:
     """Label rows by the models of several parties: the nearest class over all of them wins.
 
-    Models from moments, which have no distances, are combined by the mean of their probabilities,
+    Models that were trained with a schema are combined by the mean of their probabilities,
     weighted by how many rows or people they were learned from. They must share one schema.
 
     With MODELS the private models are files on this machine; with --config the parties are
@@ -87,10 +87,10 @@ def federate(
 
 
 def _have_distances(classifiers: dict[str, Any]) -> bool:
-    """Whether all models have distances; models from moments have none, and are not mixed in."""
-    kinds = {is_distance_based(model) for model in classifiers.values()}
+    """Whether the distances of all models are compared; models with a schema are pooled."""
+    kinds = {is_distance_based(one) and schema_of(one) is None for one in classifiers.values()}
     if len(kinds) > 1:
-        raise UsageError("Models with distances and models from moments cannot be combined.")
+        raise UsageError("Models with a schema and models of numbers cannot be combined.")
     return kinds.pop()
 
 
@@ -124,7 +124,7 @@ def _pool_models(
                 "Parties train with one schema file."
             )
     X = model_input(first, frame, what)
-    sizes = [model.moments_.size for model in models]
+    sizes = [(getattr(model, "encoder_", None) or model).moments_.size for model in models]
     pooled = np.average([model.predict_proba(X) for model in models], axis=0, weights=sizes)
     certificates = {Path(path).stem: model.certificate_ for path, model in classifiers.items()}
     return first.classes_[pooled.argmax(axis=1)], *_told(certificates, disjoint)

@@ -106,7 +106,7 @@ def _facts(classifier: Any) -> dict[str, str]:
 
 def _effects(model: Any) -> tuple[list[content.ColumnEffect], list[content.Chart]]:
     """What each column contributes, for a model that adds up the columns of a schema."""
-    if schema_of(model) is None:
+    if schema_of(model) is None or not hasattr(model, "explain"):
         return [], []
     found = model.explain()
     classes: Any = getattr(model, "classes_", ())

@@ -1,6 +1,5 @@
 """``permea train``: a table becomes a model file with its certificate inside."""
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import pandas as pd
@@ -11,20 +10,16 @@ from permea.cli.app import LEARN, command
 from permea.cli.console import Console, InputError, UsageError
 from permea.cli.schemas import SchemaOptions, number_ranges
 from permea.cli.table_model import TableClassifier, unit_privacy
+from permea.compose.classifier import ReconstructionClassifier, hull_encoder
+from permea.models.hull import HullClassifier
 from permea.models.moments import MomentClassifier, MomentRegressor
 from permea.privacy import Privacy
 from permea.privacy.release import plan
 from permea.privacy.signing import SigningKey
 from permea.tables import Schema
+from permea.tables.people import count_units
 from permea.tables.reading import Chunks
 from permea.tables.schema import unreadable
-
-
-class Neighbours(StrEnum):
-    """How neighbouring tables differ."""
-
-    replaced = "replace"
-    added = "add/remove"
 
 
 @command("train", panel=LEARN)
@@ -38,13 +33,7 @@ def train(
     about: SchemaOptions,
     family: options.ModelOptions,
     label: options.MaybeLabel = None,
-    neighbours: Annotated[
-        Neighbours,
-        Option(
-            help="For moments: a record or person is replaced, or comes and goes.",
-            rich_help_panel="Privacy",
-        ),
-    ] = Neighbours.replaced,
+    neighbours: options.Relation = options.Neighbours.replaced,
     seed: options.Seed = None,
     fabricate: Annotated[
         bool, Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
@@ -62,11 +51,11 @@ def train(
 ) -> None:
     """Train a private model on a table and write it to one file.
 
-    With --unit record or person, noise is added once, to sums over all records or people; the
-    columns are declared by --schema, or numbers alone by --domain and --class. With --unit entry,
-    or with another --family than moments, noise is added to every row. The model file contains the
-    certificate, which says what is promised, for what, and what is not protected. With --sign,
-    others can check who promised it and that the certificate belongs to the model.
+    With --unit record or person, noise is added once, to sums over all records or people, and every
+    --family learns from these; the columns are declared by --schema, or numbers alone by --domain
+    and --class. With --unit entry, or --release rows, noise is added to every row. The model file
+    contains the certificate, which says what is promised, for what, and what is not protected. With
+    --sign, others can check who promised it and that the certificate belongs to the model.
 
     Example:
         permea train patients.csv --schema patients.toml -e 1 --delta 1e-6 --unit person -o m.permea
@@ -81,40 +70,33 @@ def train(
             alternative="; or use --not-private to learn from the rows as they are, which the file "
             "then contains",
         )
-    _check_roles(label, columns, schema)
-    name = _family(family, declared, schema, not_private)
+    check_roles(label, columns, schema)
+    of_moments = _of_moments(family, declared, schema, not_private)
     tables.check_output(output, (), inputs=(data,))
     key = signatures.signing_key(sign)
     account: dict[str, Any] = {"ledger": ledger.open(declared.unit), "dataset": ledger.dataset}
     model: Any
     shape: tuple[int | None, int]
-    if name == options.MOMENTS:
+    if of_moments:
+        if fabricate or single_class:
+            raise UsageError("--fabricate and --single-class belong to --release rows.")
         promise = None if not_private else declared.of_moments()
         if schema is None:
-            schema, rows = _numbers_as_declared(data, str(label), columns, about, declared)
+            schema, rows = numbers_as_declared(data, str(label), columns, about, declared)
         else:
-            rows = _declared_rows(data, about.query, schema, private=not not_private)
-        _check_person(console, schema, declared.unit)
+            rows = declared_rows(data, about.query, schema, private=not not_private)
+        check_person(console, schema, declared.unit)
         settings = {"privacy": promise, "neighbours": neighbours.value, "random_state": seed}
         what = data if about.query is None else "the query"
-        model, shape = _learn_from_sums(console, what, schema, rows, {**settings, **account})
+        model = _model_of_sums(family, schema, **settings, **account)
+        shape = _learn_from_sums(console, what, model, rows)
     else:
-        privacy, names, (X, y) = read_numbers(
-            data, str(label), columns, declared, schema, private=not not_private
-        )
-        warn_about_noise(console, privacy, len(names))
-        classifier = family.build(
-            privacy=None if privacy is None else unit_privacy(privacy),
-            fabricate=fabricate,
-            allow_single_class=single_class,
-            random_state=seed,
-        )
-        name_of_label = str(label if schema is None else schema.label)
-        model = TableClassifier(classifier, columns=names, label=name_of_label, privacy=privacy)
-        console.say(f"training on {len(names)} columns of {data} ...")
-        with tables.one_message_about(data):
-            model.fit(X, y, **account)
-        shape = X.shape
+        name, private = str(label if schema is None else schema.label), not not_private
+        numbers = read_numbers(data, name, columns, declared, schema, private=private)
+        settings = {
+            "fabricate": fabricate, "allow_single_class": single_class, "random_state": seed
+        }  # fmt: skip
+        model, shape = _learn_from_rows(console, data, name, numbers, family, settings, account)
     models.save_model(model, output, key)
     report_training(console, model, "model", output, shape, key)
 
@@ -126,7 +108,7 @@ def _check_not_private(declared: options.PrivacyOptions, signed: bool) -> None:
         raise UsageError("Give --epsilon or --not-private, not both.")
 
 
-def _check_roles(label: str | None, columns: options.ColumnOptions, schema: Schema | None) -> None:
+def check_roles(label: str | None, columns: options.ColumnOptions, schema: Schema | None) -> None:
     """The schema says what each column is for, or the options do."""
     if schema is None and label is None:
         raise UsageError("What should be predicted? Give --label COLUMN, or --schema FILE.")
@@ -141,19 +123,22 @@ def _check_roles(label: str | None, columns: options.ColumnOptions, schema: Sche
         )
 
 
-def _family(
+def _of_moments(
     family: options.ModelOptions,
     declared: options.PrivacyOptions,
     schema: Schema | None,
     not_private: bool,
-) -> str:
-    if not_private:
-        return family.model or ("kahm" if schema is None else options.MOMENTS)
-    name = family.name(declared.unit)
-    return name if name == options.MOMENTS else family.rows_name(declared.unit, "train --family")
+) -> bool:
+    """Whether the model is learned from sums; without a promise a schema needs it."""
+    if not not_private:
+        return family.of_moments(declared.unit)
+    if family.model is None:
+        return schema is not None
+    return family.model in (options.MOMENTS, options.HULLS)
 
 
-def _check_person(console: Console, schema: Schema, unit: options.Unit) -> None:
+def check_person(console: Console, schema: Schema, unit: options.Unit) -> None:
+    """Rows of people need a person column; with one, ε per record is worth a warning."""
     if unit is options.Unit.person and schema.person is None:
         raise UsageError(
             "--unit person needs the column that says whose row it is: person = "
@@ -166,7 +151,7 @@ def _check_person(console: Console, schema: Schema, unit: options.Unit) -> None:
         )
 
 
-def _declared_rows(data: str, query: str | None, schema: Schema, *, private: bool) -> Any:
+def declared_rows(data: str, query: str | None, schema: Schema, *, private: bool) -> Any:
     """A table to be read by its schema; with a promise its values are read after the charge.
 
     Gives all rows, or chunks of a table that is large or in a database.
@@ -187,22 +172,64 @@ def _declared_rows(data: str, query: str | None, schema: Schema, *, private: boo
     return frame
 
 
-def _learn_from_sums(
-    console: Console, what: str, schema: Schema, rows: Any, settings: dict[str, Any]
-) -> tuple[Any, tuple[int | None, int]]:
-    """A model from moments, and the numbers of rows (where they were in memory) and columns."""
-    kind = MomentRegressor if schema.label is None else MomentClassifier
-    model: Any = kind(schema=schema, **settings)
+def _learn_from_sums(console: Console, what: str, model: Any, rows: Any) -> tuple[int | None, int]:
+    """Learn from moments; the numbers of rows (where that is public) and columns."""
+    schema, promise, in_memory = model.schema, model.privacy, not isinstance(rows, Chunks)
+    draws = isinstance(model, ReconstructionClassifier)
+    learner = hull_encoder(model) if draws else model
+    size = len(rows) if promise is None and in_memory else None
+    if promise is not None and model.neighbours == "replace":
+        size = count_units(rows, schema, promise.unit)  # however large the file is
+        learner.set_params(expected_size=size)
     console.say(f"training on {len(schema.features)} columns of {what} ...")
     with tables.one_message_about(what, tables.SCHEMA_EXPECTED):
-        if isinstance(rows, Chunks):
-            model.fit_chunks(rows)
+        if in_memory:
+            learner.fit(rows)
         else:
-            model.fit(rows)
-    return model, (None if isinstance(rows, Chunks) else len(rows), len(schema.features))
+            learner.fit_chunks(rows)
+        if draws:
+            model.learn_drawn(learner)
+    n_rows = size if promise is None or promise.unit == "record" else None
+    return n_rows, len(schema.features)
 
 
-def _numbers_as_declared(
+def _learn_from_rows(
+    console: Console,
+    data: str,
+    label: str,
+    table: tuple[Privacy | None, list[str], options.Rows],
+    family: options.ModelOptions,
+    settings: dict[str, Any],
+    account: dict[str, Any],
+) -> tuple[TableClassifier, tuple[int, int]]:
+    """A classifier of numbers, with noise on each or as they are, and the shape of the table."""
+    privacy, names, (X, y) = table
+    warn_about_noise(console, privacy, len(names))
+    promise = None if privacy is None else unit_privacy(privacy)
+    classifier = family.build(privacy=promise, release="rows", **settings)
+    model = TableClassifier(classifier, columns=names, label=label, privacy=privacy)
+    console.say(f"training on {len(names)} columns of {data} ...")
+    with tables.one_message_about(data):
+        model.fit(X, y, **account)
+    return model, X.shape
+
+
+def _model_of_sums(family: options.ModelOptions, schema: Schema, **settings: Any) -> Any:
+    """An unfitted model that learns from moments, of the family that was asked for."""
+    if schema.label is None and family.model not in (None, options.MOMENTS):
+        raise UsageError(
+            f"--family {family.model} predicts classes, and the schema has a target of numbers."
+        )
+    if schema.label is None:
+        return MomentRegressor(schema=schema, **settings)
+    if family.model in (None, options.MOMENTS):
+        return MomentClassifier(schema=schema, **settings)
+    if family.model == options.HULLS:
+        return HullClassifier(schema=schema, **settings)
+    return family.build(schema=schema, **settings)
+
+
+def numbers_as_declared(
     data: str,
     label: str,
     columns: options.ColumnOptions,
@@ -210,8 +237,8 @@ def _numbers_as_declared(
     declared: options.PrivacyOptions,
 ) -> tuple[Schema, pd.DataFrame]:
     """A table of numbers, and the schema that ``--domain`` and ``--class`` stand for."""
-    table = tables.read_private_table(data)
     roles = [label] if about.person is None else [label, about.person]
+    table = tables.read_private_table(data, texts=roles)
     tables.require_columns(table.frame, roles, data)
     names = [name for name in columns.features(table.frame, label, data) if name not in roles]
     low, high = declared.ranges(names)
@@ -257,7 +284,7 @@ def warn_about_noise(console: Console, privacy: Privacy | None, n_columns: int) 
     magnitude = plan(unit_privacy(privacy), n_columns).noise.expected_magnitude()
     if magnitude <= 1:
         return
-    advice = " Use --family moments, which adds noise to sums." * (privacy.unit == "record")
+    advice = " Leave out --release rows: noise is then added to sums." * (privacy.unit == "record")
     console.warn(
         f"the noise on each value is {magnitude:.3g} times as wide as the range of its column, so "
         f"little can be learned from the rows.{advice}"

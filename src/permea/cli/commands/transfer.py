@@ -1,6 +1,7 @@
 """``permea source`` and ``permea transfer``: learn with few labels from another owner's source."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +13,22 @@ from typer import Argument, Option
 
 from permea.cli import models, options, signatures, tables
 from permea.cli.app import LEARN, command
-from permea.cli.commands.train import read_numbers, report_training, warn_about_noise
-from permea.cli.console import Console, ModelError
+from permea.cli.commands.train import (
+    check_person,
+    check_roles,
+    declared_rows,
+    numbers_as_declared,
+    read_numbers,
+    report_training,
+    warn_about_noise,
+)
+from permea.cli.console import Console, InputError, ModelError, UsageError
+from permea.cli.schemas import SchemaOptions
 from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
 from permea.storage import load
+from permea.tables.reading import Chunks
 from permea.transfer import SourceModel, TransferClassifier
 from permea.transfer.target import DEFAULT_METHOD, METHODS
 
@@ -28,42 +39,89 @@ Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[mis
 def source(
     console: Console,
     data: options.Data,
-    label: options.Label,
     output: Annotated[str, Option("--output", "-o", help="Source file to write.")],
     declared: options.PrivacyOptions,
     ledger: options.LedgerOptions,
     columns: options.ColumnOptions,
+    about: SchemaOptions,
     family: options.ModelOptions,
+    label: options.MaybeLabel = None,
+    neighbours: options.Relation = options.Neighbours.replaced,
     seed: options.Seed = None,
     sign: options.Sign = None,
 ) -> None:
     """Make a file from a labelled table that others can learn from.
 
-    Noise is added to the rows once; classifier, directions, class centres and class moments are
-    learned from the noised rows. The file contains the certificate and no row of the table.
+    With --unit record or person, noise is added once, to the class moments of the declared columns
+    (--schema, or --domain and --class). With --unit entry, or with --release rows, noise is added
+    to the rows. Classifier, directions, class centres and densities are learned from what was
+    released. The file contains the certificate and no row of the table.
 
     Example:
         permea source data.csv --label y --epsilon 1 --delta 1e-5 --domain 0 1 -o source.permea
+        permea source people.csv --schema people.toml -e 1 --delta 1e-6 --unit person -o s.permea
     """
-    declared.check()
-    family.rows_name(declared.unit, "source")
+    schema = about.load()
+    declared.check(schema=schema is not None)
+    check_roles(label, columns, schema)
+    moments = family.of_moments(declared.unit)
+    if moments and family.model is not None:
+        raise UsageError("A source of class moments has no --family: leave it out.")
     tables.check_output(output, (), inputs=(data,))
     key = signatures.signing_key(sign)
-    account = ledger.open(declared.unit)
-    privacy, names, rows = read_numbers(data, label, columns, declared)
-    assert privacy is not None
-    warn_about_noise(console, privacy, len(names))
-    inner = SourceModel(
-        privacy=unit_privacy(privacy),
-        classifier=replace(family, components=min(family.components, len(names))).build(),
-        random_state=seed,
-    )
-    model = TableClassifier(inner, columns=names, label=label, privacy=privacy)
-    console.say(f"learning from {len(names)} columns of {data} ...")
-    with tables.one_message_about(data):
-        model.fit(*rows, ledger=account, dataset=ledger.dataset)
+    account: dict[str, Any] = {"ledger": ledger.open(declared.unit), "dataset": ledger.dataset}
+    if moments:
+        if schema is None:
+            schema, rows = numbers_as_declared(data, str(label), columns, about, declared)
+        else:
+            rows = declared_rows(data, about.query, schema, private=True)
+        check_person(console, schema, declared.unit)
+        settings = {"neighbours": neighbours.value, "random_state": seed, **account}
+        model = SourceModel(privacy=declared.of_moments(), schema=schema, **settings)
+        shape = _learn_from_moments(console, data, model, rows)
+    else:
+        privacy, names, xy = read_numbers(data, str(label), columns, declared, schema)
+        assert privacy is not None
+        name = str(label if schema is None else schema.label)
+        inner = SourceModel(privacy=unit_privacy(privacy), release="rows", random_state=seed)
+        model = TableClassifier(inner, columns=names, label=name, privacy=privacy)
+        shape = _learn_from_rows(console, data, model, family, xy, account)
     models.save_model(model, output, key)
-    report_training(console, model, "source", output, rows[0].shape, key)
+    report_training(console, model, "source", output, shape, key)
+
+
+def _learn_from_moments(
+    console: Console, data: str, model: SourceModel, rows: Any
+) -> tuple[int | None, int]:
+    """Release the moments of declared rows; the numbers of rows (where public) and columns."""
+    assert model.schema is not None
+    assert model.privacy is not None
+    frame = tables.private_rows(rows) if isinstance(rows, Chunks) else rows
+    n_columns = len(model.schema.features)
+    console.say(f"learning from {n_columns} columns of {data} ...")
+    with tables.one_message_about(data, tables.SCHEMA_EXPECTED):
+        model.fit(frame)
+    is_public = model.neighbours == "replace" and model.privacy.unit == "record"
+    return len(frame) if is_public else None, n_columns
+
+
+def _learn_from_rows(
+    console: Console,
+    data: str,
+    model: TableClassifier,
+    family: options.ModelOptions,
+    rows: options.Rows,
+    account: dict[str, Any],
+) -> tuple[int, int]:
+    """Noise the rows of numbers; how many rows and columns they have."""
+    shape = rows[0].shape
+    warn_about_noise(console, model.privacy, shape[1])
+    chosen = replace(family, components=min(family.components or 20, shape[1])).build()
+    model.classifier.set_params(classifier=chosen)
+    console.say(f"learning from {shape[1]} columns of {data} ...")
+    with tables.one_message_about(data):
+        model.fit(*rows, **account)
+    return int(shape[0]), int(shape[1])
 
 
 @command("transfer", panel=LEARN)
@@ -102,30 +160,35 @@ def transfer(
     """
     tables.check_table_output(console, output, source, target, new)
     given, promise, names = _load_source(source, signatures.trusted_keys(trusted))
-    frame = tables.read_table(target)
-    features = columns.features(frame, label, target)
-    same = len(features) == given.n_features_in_ if names is None else {*names} <= {*features}
-    if same:
-        features = names or features
-        size = len(features)
-        ranges = None if promise is None else (promise.lows(size), promise.highs(size))
+    frame = models.read_rows(given, target)
+    tables.require_columns(frame, [label], target)
+    if given.schema is None:
+        found = columns.features(frame, label, target)
+        entrance = _numbers(
+            given, promise, names, frame, found, target,
+            lambda X: _ranges(X, found, domain, domain_file),
+        )  # fmt: skip
     else:
-        ranges = _ranges(tables.numbers(frame, features, target), features, domain, domain_file)
-    rows = _scaled(tables.numbers(frame, features, target), ranges)
+        entrance = _Entrance(list(given.schema.features), True, None, given)
+    rows, features = entrance.rows(frame, target), entrance.features
     classifier = TransferClassifier(
         given,
         method=method.value,
-        alignment="identity" if same else "subspace",
+        alignment="identity" if entrance.same else "subspace",
         n_jobs=jobs,
         random_state=seed,
     )
     console.say(f"learning from {len(features)} columns of {target} ...")
-    classifier.fit(rows, _known_labels(frame[label], target, given.classes_))
+    if given.schema is None:
+        known = _known_labels(frame[label], target, given.classes_)
+    else:
+        known = _declared_labels(given, frame, label, target)
+    classifier.fit(rows, known)
     if new is None:
         table, what, answer = frame, target, classifier.labels_
     else:
-        table, what = tables.read_table(new), new
-        rows = _scaled(tables.numbers(table, features, new), ranges)
+        table, what = models.read_rows(given, new), new
+        rows = entrance.rows(table, new)
         answer = classifier.predict(rows)
     result = tables.with_predictions(table.drop(columns=features), column, answer, what)
     if who:
@@ -145,6 +208,22 @@ def transfer(
     )
 
 
+@dataclass(frozen=True)
+class _Entrance:
+    """How tables of the target become what the source can be used with."""
+
+    features: list[str]
+    same: bool  #: whether these are the columns of the source
+    ranges: options.Ranges | None  #: that are mapped to [0, 1]
+    source: SourceModel
+
+    def rows(self, frame: pd.DataFrame, what: str) -> Any:
+        """The features of a table: as it is for a source with a schema, else numbers."""
+        if self.source.schema is not None:
+            return models.model_input(self.source, frame, what)
+        return _scaled(tables.numbers(frame, self.features, what), self.ranges)
+
+
 def _load_source(
     path: str, trusted: TrustedKeys | None
 ) -> tuple[SourceModel, Privacy | None, list[str] | None]:
@@ -158,6 +237,25 @@ def _load_source(
     raise ModelError(
         f"{path} holds a {type(model).__name__}, not a source. Make one with permea source."
     )
+
+
+def _numbers(
+    source: SourceModel,
+    promise: Privacy | None,
+    names: list[str] | None,
+    frame: pd.DataFrame,
+    features: list[str],
+    what: str,
+    ranges: Callable[[NDArray[np.float64]], options.Ranges],
+) -> _Entrance:
+    """Tables of numbers: with the columns of the source and its ranges, or with others."""
+    same = len(features) == source.n_features_in_ if names is None else {*names} <= {*features}
+    if not same:
+        return _Entrance(features, False, ranges(tables.numbers(frame, features, what)), source)
+    chosen = names or features
+    size = len(chosen)
+    declared = None if promise is None else (promise.lows(size), promise.highs(size))
+    return _Entrance(chosen, True, declared, source)
 
 
 def _ranges(
@@ -192,3 +290,18 @@ def _known_labels(values: "pd.Series[Any]", what: str, classes: NDArray[Any]) ->
         texts[known] = [str(item).strip() for item in values[known]]
         texts[texts == "-1"] = ""
     return texts.astype(str) if classes.dtype.kind in "UO" else texts
+
+
+def _declared_labels(
+    source: SourceModel, frame: pd.DataFrame, label: str, what: str
+) -> NDArray[Any]:
+    """The label column as the schema of the source reads it, empty where there is none."""
+    assert source.schema is not None
+    values = frame[label].where(frame[label].astype(str).str.strip() != "-1")
+    try:
+        known, given, _ = models.known_labels(source, pd.DataFrame({source.schema.label: values}))
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from error
+    texts = np.full(len(values), "", dtype=object)
+    texts[known] = given
+    return texts.astype(str)
