@@ -42,6 +42,7 @@ SUPPORT = {
     "common",
     "dpsgd",
     "figures",
+    "synthetic_dpmm",
     "tables_common",
 }
 OTHER_SPEED = {"kahm_mnist", "kahm_single", "scaling"}  # besides those named NAME_speed

@@ -1,8 +1,8 @@
 """Mechanisms that break their promise on purpose: what an audit of moments has to find.
 
-Each is a moment classifier whose certificate claims what the honest one claims. They are made of
-the library's public steps (plan, sums, wall), so the honest parts are the library's own. Never use
-one for anything but to test an audit.
+Each is a classifier from moments whose certificate claims what the honest one claims. They are made
+of the library's public steps (plan, sums, wall), so the honest parts are the library's own. Never
+use one for anything but to test an audit.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from permea import MomentClassifier
+from permea import HullClassifier, MomentClassifier
 from permea.privacy.moments import ChargedMoments, MomentSums, Scales, sum_moments
 
 
@@ -86,3 +86,28 @@ class ForgottenWeights(MomentClassifier):
     def _part(self, *given, **options):
         part = super()._part(*given, **options)
         return part._replace(weights=np.ones(len(part.weights)))
+
+
+class WeakScatter(HullClassifier):
+    """Hulls whose scatter has half of the noise that the promise needs; all else is honest."""
+
+    def _charge_moments(self, *given, **options):
+        charged = super()._charge_moments(*given, **options)
+        weak = charged.plan.scales._replace(scatter=charged.plan.scales.scatter / 2)
+        charged.plan = replace(charged.plan, scales=weak)
+        return charged
+
+
+class UnclippedScatter(HullClassifier):
+    """Rows in directions of length 4 that are not shrunk to the radius again."""
+
+    def _sum_scatter(self, *given, **options):
+        return 16 * super()._sum_scatter(*given, **options)
+
+
+class TwoClasses(HullClassifier):
+    """Every row is counted in the scatter of two classes."""
+
+    def _sum_scatter(self, *given, **options):
+        own = super()._sum_scatter(*given, **options)
+        return own + np.roll(own, 1, axis=0)

@@ -33,7 +33,7 @@ def lines(*functions):
 
 def moments(todo, features, runs, kept):
     """Fits for each ε and relation, on features that are made once: the map is public."""
-    from permea.models.moments import feature_map
+    from permea.models.parts import feature_map
 
     X, y, T, t = mnist()
     start = time.perf_counter()

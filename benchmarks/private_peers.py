@@ -95,7 +95,7 @@ def ours(epsilon, classes, image):
     record = Privacy(epsilon=epsilon, delta=DELTA, unit="record", domain=(0, 1))
     entry = Privacy(epsilon=epsilon, delta=DELTA, unit="entry", domain=(0, 1))
     yield "permea: noise on entries", KAHMClassifier(privacy=entry, n_jobs=2)
-    yield "permea: noise on records", KAHMClassifier(privacy=record, n_jobs=2)
+    yield "permea: noise on records", KAHMClassifier(privacy=record, release="rows", n_jobs=2)
     for features in ("gradients",) if image else ("identity", "fourier"):
         moments = MomentClassifier(
             privacy=record, features=features, neighbours="add/remove", classes=classes

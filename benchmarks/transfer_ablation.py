@@ -159,6 +159,7 @@ def one(source, method, change, part, seed):
     A, truth, few, V, v = part
     clf = TransferClassifier(source, method=method, n_jobs=2, random_state=seed)
     classes, numbers = number_labels(few, -1, source.classes_)
+    clf.n_features_in_ = A.shape[1]
     task = clf._task(A, numbers, classes, truth)
     model, path = follow(method, task, clf.n_layers, change)
     said = classes[answer(method, model, V, change.get("target_only", False))]

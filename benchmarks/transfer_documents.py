@@ -41,10 +41,10 @@ def learned(clf, A, few, truth, iterated):
     if clf.method == "centers":
         return clf.fit(A, few, truth=truth)
     classes, numbers = number_labels(few, -1, clf.source.classes_)
+    clf.n_features_in_ = A.shape[1]
     task = clf._task(A, numbers, classes, truth)
     if not iterated:
         iterated["target"] = label_by_target(task, None, clf.n_layers)
-    clf.n_features_in_ = A.shape[1]
     return clf._keep(task, classes, mapped(task, *iterated["target"]))
 
 

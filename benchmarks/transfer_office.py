@@ -86,6 +86,7 @@ def domain(kind, name):
 def through_mapping(clf, A, few, iterated):
     """Labels by 001 (1.87) of the unlabelled rows; the target's iterations serve every source."""
     classes, numbers = number_labels(few, -1, clf.source.classes_)
+    clf.n_features_in_ = A.shape[1]
     task = clf._task(A, numbers, classes, None)
     if iterated is None:
         iterated = label_by_target(task, None, clf.n_layers)
