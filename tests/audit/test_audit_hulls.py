@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsClassifier
 
 from permea import (
     FuzzyClassifier,
@@ -130,17 +131,34 @@ def test_the_mechanism_of_drawn_families_is_that_of_their_encoder(kind):
 def test_attacks_know_hulls_and_stay_within_the_claim():
     """All attacks, with LiRA, on rows of pure noise, which a model can only have memorised."""
     rng = np.random.default_rng(0)
-    X, y = rng.uniform(-1, 1, (400, 3)), rng.integers(0, 2, 400)
+    X, y = rng.uniform(-1, 1, (4000, 3)), rng.integers(0, 2, 4000)
+    inside, outside = slice(2000), slice(2000, None)
     model = HullClassifier(privacy=promise(1), classes=[0, 1], features="identity")
-    model.fit(X[:200], y[:200])
+    model.fit(X[inside], y[inside])
     report = audit.attack(
-        model, X[:200], y[:200], X[200:], y[200:], n_shadows=8,
+        model, X[inside], y[inside], X[outside], y[outside], n_shadows=8,
         kinds=["loss", "distance", "lira_online", "lira_offline", "rmia_online"],
     )  # fmt: skip
     assert all(report[name].applies for name in ("distance", "lira_online"))
     bound = np.exp(1) / (1 + np.exp(1))  # accuracy under ε = 1
-    assert all(one.accuracy < bound + 0.1 for one in report.attacks)
+    assert all(one.accuracy < bound for one in report.attacks)
     drawn = KAHMClassifier(n_components=2, n_layers=1, rows_per_class=40).learn_drawn(model)
     for one in (model, drawn):
-        score = audit.membership_inference_score(one, X[:200], X[200:], standardize=True)
+        # Equal samples of this size score at most 0.012 in 40 repeats.
+        score = audit.membership_inference_score(one, X[inside], X[outside], standardize=True)
         assert 0 <= score < 0.1
+    keeps = KNeighborsClassifier(1).fit(X[inside], y[inside])
+    seen = NearestDistance(keeps)
+    assert audit.membership_inference_score(seen, X[inside], X[outside], standardize=True) > 0.1
+
+
+class NearestDistance:
+    """Distance to the nearest row of training: what the score must find."""
+
+    def __init__(self, neighbours):
+        self.neighbours = neighbours
+        self.classes_ = neighbours.classes_
+
+    def distances(self, X):
+        near, _ = self.neighbours.kneighbors(X)
+        return np.repeat(near, 2, axis=1)

@@ -35,7 +35,9 @@ def test_an_honest_mechanism_shows_most_of_its_claim():
     found = audit.empirical_epsilon(broken.factory(MomentClassifier, PERSON), runs=400)
     assert 0.6 * 4 < found.epsilon <= 4
     regressor = MomentRegressor(privacy=PERSON, output_domain=(-1, 1))
-    assert 1 < audit.empirical_epsilon(regressor, runs=100).epsilon <= 4
+    # 400 runs have shown 3.1 ± 0.35 at the usual confidence.
+    assert audit.empirical_epsilon(regressor, runs=400).epsilon > 1
+    assert not audit.empirical_epsilon(regressor, runs=200, confidence=SURE).refutes(4)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "optimal"])

@@ -32,13 +32,28 @@ def test_every_benchmark_says_what_it_measures(name):
     assert "def main(" in (runner.FOLDER / f"{name}.py").read_text()
 
 
+def test_the_fast_ones_exist():
+    assert set(runner.names()) >= FAST
+
+
 def test_results_belong_to_benchmarks_that_exist():
     stored = {path.stem for path in runner.RESULTS.glob("*.json")}
     assert stored <= set(runner.names())
 
 
+# One of every subject; all others are proved by the slow tests.
+FAST = {
+    "audit_mis", "encrypted_grid", "federation_speed", "hulls_mnist", "information_example1",
+    "kahm_single", "moments_tabular", "noise_mechanisms", "stress_private", "synthetic_peers",
+    "tables_peers", "transfer_records",
+}  # fmt: skip
+
+
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", runner.names())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in runner.names()],
+)
 def test_every_benchmark_runs_quickly_and_keeps_nothing(name, tmp_path):
     words = [sys.executable, "-m", "benchmarks", "run", name, "--quick"]
     threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -29,6 +29,7 @@ WRONG = {
     "sampler must be one of": {"epsilon": 1, "sampler": "fast", "domain": (0, 1)},
     "pair": {"epsilon": 1, "domain": (0, 1, 2)},
     "low < high": {"epsilon": 1, "domain": (1, 1)},
+    "narrower than 1e-150": {"epsilon": 1, "domain": (0, 1e-320)},
     "different lengths": {"epsilon": 1, "domain": ([0, 0], [1, 1, 1])},
     "finite number per column": {"epsilon": 1, "domain": ([0, np.nan], [1, 1])},
     "bound must be positive": {"epsilon": 1, "domain": (0, 1), "bound": 2},

@@ -20,6 +20,7 @@ UNITS: dict[str, str] = {
     "person": "all rows of one person are replaced by any other rows, any number of them",
 }
 SAMPLERS = ("grid", "float")
+_NARROWEST = 1e-150  # of a column's domain: its square is still a normal number
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -144,6 +145,11 @@ class Privacy:
             raise ValueError(
                 "domain needs low < high in every column. A column with a single possible value "
                 "carries no information: drop it before the release."
+            )
+        if np.any(np.asarray(high) - np.asarray(low) < _NARROWEST):
+            raise ValueError(
+                f"domain is narrower than {_NARROWEST:g} in a column: values divided by its width "
+                "would overflow. Declare the column in another unit."
             )
         self._set("domain", (low, high))
 
