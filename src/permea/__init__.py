@@ -1,47 +1,53 @@
 """Learn from data that may not leave its owner."""
 
+import sys as _sys
 from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _FOR_TYPES
 from typing import Any as _Any
 
 from permea._version import __version__
-from permea.compose import (
-    ConditionallyDeep,
-    FuzzyClassifier,
-    HullClassifier,
-    KAHMClassifier,
-    MembershipClassifier,
-    MomentClassifier,
-    MomentRegressor,
-    ReconstructionClassifier,
-    Wide,
-    fabricate_records,
-)
-from permea.fabricate.rows import fabricate
-from permea.information import information_leakage
-from permea.models import (
-    BayesianMembershipMapping,
-    FuzzyAutoencoder,
-    FuzzyModel,
-    KernelAffineHullMachine,
-    MembershipAutoencoder,
-    MembershipMapping,
-)
-from permea.privacy import (
-    Budget,
-    BudgetExceededError,
-    Certificate,
-    GaussianNoise,
-    Ledger,
-    OptimalNoise,
-    Privacy,
-    StaircaseNoise,
-    noise_gain,
-    release,
-    release_pair,
-)
-from permea.storage import load, save
-from permea.tables import Schema
-from permea.transfer import SourceModel, TransferClassifier
+
+if _FOR_TYPES:
+    from permea.compose import (
+        ConditionallyDeep,
+        FuzzyClassifier,
+        HullClassifier,
+        KAHMClassifier,
+        MembershipClassifier,
+        MomentClassifier,
+        MomentRegressor,
+        ReconstructionClassifier,
+        Wide,
+        fabricate_records,
+    )
+    from permea.fabricate.rows import fabricate
+    from permea.information import information_leakage
+    from permea.information.study import trade_off
+    from permea.models import (
+        BayesianMembershipMapping,
+        FuzzyAutoencoder,
+        FuzzyModel,
+        KernelAffineHullMachine,
+        MembershipAutoencoder,
+        MembershipMapping,
+    )
+    from permea.privacy import (
+        Budget,
+        BudgetExceededError,
+        Certificate,
+        GaussianNoise,
+        Ledger,
+        OptimalNoise,
+        Privacy,
+        StaircaseNoise,
+        noise_gain,
+        release,
+        release_pair,
+    )
+    from permea.storage import load, save
+    from permea.tables import Schema
+    from permea.transfer import SourceModel, TransferClassifier
 
 __all__ = [
     "BayesianMembershipMapping",
@@ -86,17 +92,80 @@ __all__ = [
 ]
 
 _ROOMS = ("audit", "federation", "information")
-_LATER = {"trade_off": "permea.information.study"}  # it uses transfer and information
+_WHERE = {
+    "permea.compose": (
+        "ConditionallyDeep",
+        "FuzzyClassifier",
+        "HullClassifier",
+        "KAHMClassifier",
+        "MembershipClassifier",
+        "MomentClassifier",
+        "MomentRegressor",
+        "ReconstructionClassifier",
+        "Wide",
+        "fabricate_records",
+    ),
+    "permea.information": ("information_leakage",),
+    "permea.models": (
+        "BayesianMembershipMapping",
+        "FuzzyAutoencoder",
+        "FuzzyModel",
+        "KernelAffineHullMachine",
+        "MembershipAutoencoder",
+        "MembershipMapping",
+    ),
+    "permea.privacy": (
+        "Budget",
+        "BudgetExceededError",
+        "Certificate",
+        "GaussianNoise",
+        "Ledger",
+        "OptimalNoise",
+        "Privacy",
+        "StaircaseNoise",
+        "noise_gain",
+        "release",
+        "release_pair",
+    ),
+    "permea.storage": (
+        "load",
+        "save",
+    ),
+    "permea.tables": ("Schema",),
+    "permea.transfer": (
+        "SourceModel",
+        "TransferClassifier",
+    ),
+    "permea.information.study": ("trade_off",),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 
 
 def __getattr__(name: str) -> _Any:
-    """Import the larger rooms when they are first asked for."""
+    """Import what is asked for when it is first asked for: `import permea` alone is quick."""
     if name in _ROOMS:
         return _import_module(f"permea.{name}")
-    if name in _LATER:
-        return getattr(_import_module(_LATER[name]), name)
+    if name in _MODULE_OF:
+        found = getattr(_import_module(_MODULE_OF[name]), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module 'permea' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(_ModuleType):
+    """`permea.fabricate` is a function; importing the folder of that name does not replace it."""
+
+    @property
+    def fabricate(self) -> _Any:
+        return _import_module("permea.fabricate.rows").fabricate
+
+    @fabricate.setter
+    def fabricate(self, folder: _ModuleType) -> None:
+        pass
+
+
+_sys.modules[__name__].__class__ = _Package

@@ -6,9 +6,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from permea.fabricate.arrays import PartedHulls
 from permea.fabricate.tables import FabricatedTable, fabricate_table
-from permea.models.calibration import class_shares
-from permea.models.hull import HullClassifier
 from permea.privacy import Certificate, Ledger, Privacy
 from permea.privacy.moments import Neighbours
 from permea.tables import Schema
@@ -32,9 +31,9 @@ def fabricate_records(
 @overload
 def fabricate_records(
     X: ArrayLike, y: ArrayLike, *, privacy: Privacy, classes: ArrayLike, n_rows: int | None = None,
-    neighbours: Neighbours = "replace", n_directions: int = 80, radius: float = 0.5,
-    ledger: Ledger | None = None, dataset: str | None = None, random_state: int | None = None,
-    seed: int | None = None,
+    neighbours: Neighbours = "replace", n_directions: int = 40, radius: float = 0.5,
+    n_parts: int = 1, contrast: float = 1.0, ledger: Ledger | None = None,
+    dataset: str | None = None, random_state: int | None = None, seed: int | None = None,
 ) -> FabricatedRecords: ...  # fmt: skip
 def fabricate_records(
     X: Any,
@@ -46,8 +45,10 @@ def fabricate_records(
     groups: ArrayLike | None = None,
     n_rows: int | None = None,
     neighbours: Neighbours = "replace",
-    n_directions: int = 80,
+    n_directions: int = 40,
     radius: float = 0.5,
+    n_parts: int = 1,
+    contrast: float = 1.0,
     ledger: Ledger | None = None,
     dataset: str | None = None,
     random_state: int | None = None,
@@ -60,9 +61,9 @@ def fabricate_records(
     (:func:`permea.fabricate.tables.fabricate_table`).
 
     Without one, X is an array of numbers with labels y, such as images or sensor rows: the size,
-    mean and covariance of each class follow from noised moments, in the directions that noise does
-    not cover (`permea.HullClassifier`), and Gaussian rows are drawn, decoded and clipped to the
-    domain.
+    mean and covariance of each class, or of parts of it, follow from noised moments, in the
+    directions that noise does not cover (`permea.HullClassifier`), and Gaussian rows are drawn,
+    decoded and clipped to the domain.
 
     Parameters
     ----------
@@ -108,32 +109,34 @@ def fabricate_records(
         raise ValueError("Arrays of numbers need labels y; tables need a schema.")
     if classes is None:
         raise TypeError("classes is missing: declare the labels, never read them off the data.")
-    model = HullClassifier(
+    if not 1.0 <= contrast < np.inf:
+        raise ValueError("contrast must be a number of at least 1.")
+    model = PartedHulls(
         privacy=privacy, features="identity", neighbours=neighbours, classes=classes,
-        n_directions=n_directions, radius=radius, ledger=ledger, dataset=dataset,
+        n_directions=n_directions, radius=radius, n_parts=n_parts, ledger=ledger, dataset=dataset,
         random_state=random_state,
     ).fit(X, y, groups=groups)  # fmt: skip
-    return _drawn(model, n_rows, np.random.default_rng(random_state if seed is None else seed))
+    rng = np.random.default_rng(random_state if seed is None else seed)
+    return _drawn(model, n_rows, contrast, rng)
 
 
 def _drawn(
-    model: HullClassifier, n_rows: int | None, rng: np.random.Generator
+    model: PartedHulls, n_rows: int | None, contrast: float, rng: np.random.Generator
 ) -> FabricatedRecords:
     """Rows of all classes, as frequent as they are, in the columns of the private ones."""
     assert model.certificate_ is not None
-    moments, hulls = model.moments_, model.hulls_
-    shares = class_shares(moments)
-    count = max(1, round(moments.size)) if n_rows is None else n_rows
-    places = rng.choice(len(shares), size=count, p=shares)
-    codes = np.empty((count, hulls.means.shape[1]))
-    for label in np.unique(places):
-        mine = places == label
-        codes[mine] = hulls.draw(int(label), int(mine.sum()), rng)
+    count = max(1, round(model.moments_.size)) if n_rows is None else n_rows
+    centred, places = model.draw_rows(count, rng)
     p, privacy = model.n_features_in_, model.certificate_.privacy
-    low, high = privacy.lows(p), privacy.highs(p)
-    decoded = (hulls.decode(codes) + model.mean_) * np.sqrt(p) * (high - low) / 2 + (low + high) / 2
-    certificate = model.certificate_.add_step(
-        f"{count} labelled rows drawn from the mean and covariance of each class in "
-        f"{codes.shape[1]} directions, and clipped to the domain"
+    half, middle = (
+        (privacy.highs(p) - privacy.lows(p)) / 2,
+        (privacy.highs(p) + privacy.lows(p)) / 2,
     )
-    return FabricatedRecords(np.clip(decoded, low, high), model.classes_[places], certificate)
+    deviations = (centred + model.mean_) * np.sqrt(p) * half * contrast
+    parts = f"{model.n_parts} parts of each class" if model.n_parts > 1 else "each class"
+    certificate = model.certificate_.add_step(
+        f"{count} labelled rows drawn from the mean and covariance of {parts} in "
+        f"{model.hulls_.means.shape[1]} directions, and clipped to the domain"
+    )
+    data = np.clip(middle + deviations, privacy.lows(p), privacy.highs(p))
+    return FabricatedRecords(data, model.classes_[places], certificate)

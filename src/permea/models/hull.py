@@ -212,7 +212,7 @@ def learn_hulls(moments: Moments, scatter: ClassScatter, model: LinearModel) -> 
     means, second = _corrected(moments, P, model)
     own = _about_means(scatter, means, counts, len(P))
     whitening, _ = _whitened(moments, P, means, second, scatter.noise, own)
-    deviations = np.einsum("ia,cij,jb->cab", whitening, own / counts[:, None, None], whitening)
+    deviations = whitening.T @ (own / counts[:, None, None]) @ whitening
     deviations -= np.tensordot(counts / moments.size, deviations, 1)
     products = whitening.T @ whitening
     noises = np.outer(np.diag(products), np.diag(products)) + np.square(products)
@@ -220,7 +220,7 @@ def learn_hulls(moments: Moments, scatter: ClassScatter, model: LinearModel) -> 
     identity = np.eye(len(products))
     eigen = [
         eigh(
-            identity + _shrunk(deviation, noises / count**2 + (1.0 + identity) / count),
+            identity + shrink_deviation(deviation, noises / count**2 + (1.0 + identity) / count),
             driver="evd",
         )
         for deviation, count in zip(deviations, counts, strict=True)
@@ -288,7 +288,7 @@ def _corrected(moments: Moments, P: Array, model: LinearModel) -> tuple[Array, A
     return np.asarray(means), np.asarray((second + second.T) / 2)
 
 
-def _shrunk(deviation: Array, variance: Array) -> Array:
+def shrink_deviation(deviation: Array, variance: Array) -> Array:
     """A deviation drawn to 0 entry by entry: variance t² of the truth, ``variance`` of its error.
 
     t² is the fixed point of the weighted mean of what the squares exceed the error by.

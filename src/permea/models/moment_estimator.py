@@ -98,6 +98,7 @@ class MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
     model_: LinearModel
     n_directions: int = 0  #: in which the scatter of each class is released after the moments
     n_losses: int = 0  #: that are released last
+    n_parts: int = 1  #: into which each class is divided for the scatter
 
     def __init__(
         self,
@@ -559,10 +560,13 @@ class MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             neighbours=self.neighbours, radius=self.radius, feature_norm=self._norm(),
             split=self.split, weighted=weighted or self._weighted,
             n_gradients=self._n_gradients(size), n_losses=self.n_losses,
-            n_directions=min(self.n_directions, self._n_features()),
+            n_directions=self._most_directions(), n_parts=self.n_parts,
         )  # fmt: skip
         plan.check_noise()
         return plan
+
+    def _most_directions(self) -> int:
+        return min(self.n_directions, self._n_features())
 
     def _make_map(self, domain: Any, n_columns: int, size: int | None) -> Any:
         if self.schema is None:

@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -66,6 +65,8 @@ def _split(
     Y: Array, rows: NDArray[np.intp], n_parts: int, random: np.random.RandomState
 ) -> list[NDArray[np.intp]]:
     """k-means parts of some rows; halves by position where the rows are all the same."""
+    from sklearn.cluster import KMeans  # here, for a quick `import permea`
+
     chosen = rows
     if len(rows) > _KMEANS_ROWS:
         chosen = np.sort(random.choice(rows, _KMEANS_ROWS, replace=False))

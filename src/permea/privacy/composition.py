@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize
 
 from permea.privacy.noise import gaussian_delta
@@ -171,11 +170,13 @@ def _compose(kinds: tuple[tuple[str, float, int], ...]) -> Any:
 
 
 def _distribution(kind: str, value: float, interval: float) -> Any:
+    # Imported here: most of what imports this module composes nothing, and it takes half a second.
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
     if kind == "laplace":
         return pld.from_laplace_mechanism(1.0 / value, value_discretization_interval=interval)
     if kind == "gaussian":
         return pld.from_gaussian_mechanism(1.0 / value, value_discretization_interval=interval)
-    import dp_accounting  # the class of pure promises lives in another module of the package
-
-    promise = dp_accounting.pld.common.DifferentialPrivacyParameters(value, 0.0)
+    promise = common.DifferentialPrivacyParameters(value, 0.0)
     return pld.from_privacy_parameters(promise, value_discretization_interval=interval)

@@ -134,9 +134,10 @@ class MomentPlan:
     noises per unit sensitivity; ``loss`` is what the release costs under ``neighbours``,
     ``replace_loss`` what it costs when a unit is replaced (the unit of a ledger). With ``weighted``
     rows have weights of their own, such as class weights; their total is private. After the moments
-    follow, with ``n_directions``, the second moments of the classes in at most so many directions,
-    ``n_losses`` sums of numbers in [0, 1], and ``n_gradients`` sums of z uᵀ, one after the other,
-    with u of norm at most 1. All of these depend on the row and on what was released before.
+    follow, with ``n_directions``, the second moments of the classes (of ``n_parts`` parts of each)
+    in at most so many directions, ``n_losses`` sums of numbers in [0, 1], and ``n_gradients`` sums
+    of z uᵀ, one after the other, with u of norm at most 1. All of these depend on the row and on
+    what was released before.
     """
 
     privacy: Privacy
@@ -154,6 +155,7 @@ class MomentPlan:
     n_gradients: int = 0
     n_directions: int = 0
     n_losses: int = 0
+    n_parts: int = 1
 
     @property
     def size_is_public(self) -> bool:
@@ -244,6 +246,7 @@ def plan_moments(
     n_gradients: int = 0,
     n_directions: int = 0,
     n_losses: int = 0,
+    n_parts: int = 1,
     further_shares: tuple[float, float, float] = (0.5, 0.32, 0.02),
 ) -> MomentPlan:
     """Calibrate the noise of a release of moments.
@@ -251,7 +254,8 @@ def plan_moments(
     With ``weighted`` rows may have weights of their own in [0, 1], beside those of
     :func:`row_weights`; the weight of all rows is noised then, with a tenth of the mean's share.
     ``further_shares`` of the budget are for the ``n_gradients`` that follow the moments, for the
-    second moments of the classes in ``n_directions``, and for ``n_losses``.
+    second moments of the classes (of ``n_parts`` disjoint parts of each) in ``n_directions``, and
+    for ``n_losses``.
 
     Examples
     --------
@@ -275,7 +279,7 @@ def plan_moments(
     draft = MomentPlan(
         promise, neighbours, outputs, n_features, n_outputs, float(radius), float(feature_norm),
         shares, base, Loss("gaussian", 1.0), Loss("gaussian", 1.0), bool(weighted), n_gradients,
-        n_directions, n_losses,
+        n_directions, n_losses, n_parts,
     )  # fmt: skip
     goal = gaussian_mu(privacy.epsilon, privacy.delta)
     eta, tau = _slack(_scaled(draft, goal), goal)
@@ -304,7 +308,7 @@ def _slack(plan: MomentPlan, mu: float) -> tuple[float, float]:
     """What the grid costs, added up over the parts; every entry may change."""
     D, C, d = plan.n_features, plan.n_outputs, plan.n_directions
     gradients = plan.n_gradients * math.prod(plan.gradient_shape)
-    scatter = C * d * (d + 1) // 2
+    scatter = C * plan.n_parts * d * (d + 1) // 2
     entries = Scales(
         D, 1, D * (D + 1) // 2, D * C, plan.n_counts, gradients, scatter, plan.n_losses
     )
@@ -328,7 +332,7 @@ def _check_further(
         )
     if any(counts) and outputs != "classes":
         raise ValueError("Gradients, scatter and losses follow moments with classes only.")
-    if counts[1] > n_features:
+    if counts[1] > n_features + 1:  # a constant coordinate may be among them
         raise ValueError("n_directions must not be larger than the number of features.")
     return tuple(share if count else 0.0 for share, count in zip(shares, counts, strict=True))
 

@@ -5,8 +5,9 @@ and P any matrix whose columns are directions, u = Pᵀ(z, y) is shrunk to the s
 every class the sum of u uᵀ over its rows gets Gaussian noise on the grid. A row lies in one class,
 so it moves the stack of all classes no further than it would move one matrix: by r², and by √2 r²
 when it is replaced. The bound holds for every P; P may depend on what was released before, which
-costs nothing. The rows of P for y hold a centre for each class: about its own mean a row is short,
-so the radius can be small beside what varies.
+costs nothing. The classes may be divided further, by the row and by what was released before: a
+row still lies in one part. The rows of P for y hold a centre for each class: about its own mean a
+row is short, so the radius can be small beside what varies.
 
 Sums of losses say how well a model that was learned from all this predicts the rows. Proofs:
 ``docs/proofs/moments.md``.
@@ -77,7 +78,7 @@ def sum_scatter(
     Z : ndarray of shape (n, D)
         Centred features.
     Y : ndarray of shape (n, C)
-        Class indicators.
+        Class indicators, or indicators of the parts of all classes.
     directions : ndarray of shape (D, d) or (D + C, d)
     plan : MomentPlan
     weights : ndarray of shape (n,), optional
@@ -89,7 +90,7 @@ def sum_scatter(
     """
     w = stages.checked_weights(weights, len(Z), plan)
     d = directions.shape[1]
-    total = np.zeros((plan.n_outputs, d, d), np.int64)
+    total = np.zeros((plan.n_outputs * plan.n_parts, d, d), np.int64)
     for part in stages.exact_blocks(len(Z)):
         roots = None if weights is None else np.sqrt(w[part])
         z = _with_classes(shrink_rows(Z[part], plan.radius), Y[part], directions)

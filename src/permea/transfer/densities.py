@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from sklearn.cluster import KMeans
 
 from permea._arrays import Array, Indices
 from permea._parallel import run_parallel
@@ -199,6 +198,8 @@ def _learn_class(
     whole = _class_covariance(codes, noise)
     shares = np.ones((N, 1))
     if K > 1:
+        from sklearn.cluster import KMeans  # here, for a quick `import permea`
+
         random = np.random.RandomState(seed)
         chosen = codes[random.permutation(N)[:_START_ROWS]]
         groups = KMeans(K, n_init=1, max_iter=10, random_state=random).fit(chosen)
