@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
-from permea.audit import density_difference, fit_density_difference, membership_inference_score
+from permea.audit import (
+    density_difference,
+    density_test,
+    fit_density_difference,
+    membership_inference_score,
+    membership_inference_test,
+)
 
 
 def gaussian_truth(shift: float) -> float:
@@ -176,3 +182,31 @@ def test_score_uses_confidence_where_there_are_no_distances():
     overfit = KNeighborsClassifier(5, weights="distance").fit(X[:300], y[:300])
     assert membership_inference_score(overfit, X[:300], X[300:], standardize=True) > 0.5
     assert membership_inference_score(clf, X[:300], X[300:], standardize=True) < 0.5
+
+
+def test_equal_samples_are_seldom_told_apart_and_others_always():
+    rng = np.random.default_rng(3)
+    shared = {"n_divisions": 60, "n_centers": 40, "standardize": True}
+    same = [density_test(*rng.normal(size=(2, 150)), **shared) for _ in range(30)]
+    # p ≤ 0.05 at most in one case of twenty; 13 of 30 happen with probability 1e-8.
+    assert sum(one.p_value <= 0.05 for one in same) < 13
+    assert all(one.null_median <= one.null_most for one in same)
+    for _ in range(5):
+        a, b = rng.normal(size=150), rng.normal(2, 1, size=150)
+        other = density_test(a, b, **shared)
+        assert other.p_value == 1 / 61
+        assert other.interval[0] > other.null_most
+        assert other.value == pytest.approx(
+            density_difference(a, b, n_centers=40, standardize=True)
+        )
+
+
+def test_the_score_of_a_classifier_has_a_zero():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 2)), rng.integers(0, 2, 400)
+    clf = KNeighborsClassifier(5).fit(X[:200], y[:200])
+    found = membership_inference_test(clf, X[:200], X[200:], n_divisions=30)
+    assert found.value == membership_inference_score(clf, X[:200], X[200:])
+    assert "equal samples" in str(found)
+    with pytest.raises(ValueError, match="n_divisions"):
+        membership_inference_test(clf, X[:200], X[200:], n_divisions=0)

@@ -4,7 +4,11 @@ Serves any scikit-learn classifier, says more about those that answer with dista
 mechanisms whose released numbers can be read.
 """
 
-from permea.audit.attacks import label_robustness, membership_inference_score
+from permea.audit.attacks import (
+    label_robustness,
+    membership_inference_score,
+    membership_inference_test,
+)
 from permea.audit.bounds import (
     EmpiricalEpsilon,
     gaussian_epsilon,
@@ -15,7 +19,13 @@ from permea.audit.bounds import (
     one_run_p_value,
     shift_epsilon,
 )
-from permea.audit.density import DensityDifference, density_difference, fit_density_difference
+from permea.audit.density import (
+    DensityDifference,
+    DensityTest,
+    density_difference,
+    density_test,
+    fit_density_difference,
+)
 from permea.audit.empirical import (
     empirical_epsilon,
     mechanism_epsilon,
@@ -34,6 +44,7 @@ __all__ = [
     "AttackResult",
     "AttributeInference",
     "DensityDifference",
+    "DensityTest",
     "EmpiricalEpsilon",
     "Risk",
     "SyntheticRisks",
@@ -43,6 +54,7 @@ __all__ = [
     "auc_interval",
     "clopper_pearson",
     "density_difference",
+    "density_test",
     "empirical_epsilon",
     "fit_density_difference",
     "gaussian_epsilon",
@@ -51,6 +63,7 @@ __all__ = [
     "label_robustness",
     "mechanism_epsilon",
     "membership_inference_score",
+    "membership_inference_test",
     "multi_run_epsilon",
     "nearest_row_attack",
     "one_run_bound",

@@ -29,7 +29,7 @@ from sklearn.svm import SVC
 from permea._arrays import Array, Mask
 from permea._progress import progress
 from permea.audit import signals
-from permea.audit.density import density_difference
+from permea.audit.density import DensityTest, density_difference, density_test
 
 Metric = Callable[[Any, ArrayLike, ArrayLike], Array]
 
@@ -147,6 +147,49 @@ def membership_inference_score(
         measure(clf, X_train),
         measure(clf, X_test),
         standardize=standardize,
+        random_state=random_state,
+    )
+
+
+def membership_inference_test(
+    clf: Any,
+    X_train: ArrayLike,
+    X_test: ArrayLike,
+    *,
+    standardize: bool = False,
+    n_divisions: int = 100,
+    random_state: int | None = 0,
+) -> DensityTest:
+    """Compare the membership-inference score with what equal samples of the same sizes have.
+
+    Parameters
+    ----------
+    clf, X_train, X_test, standardize, random_state
+        See :func:`membership_inference_score`, which gives ``value``.
+    n_divisions : int
+        Random divisions of all rows into members and others.
+
+    Returns
+    -------
+    permea.audit.DensityTest
+        The score, its 95 % interval, the scores of random divisions, and a p-value.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from permea.audit import membership_inference_test
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = LogisticRegression(max_iter=500).fit(X[::2], y[::2])
+    >>> membership_inference_test(clf, X[::2], X[1::2]).p_value > 0.01
+    True
+    """
+    measure = signals.nearness if signals.is_distance_based(clf) else signals.confidence
+    return density_test(
+        measure(clf, X_train),
+        measure(clf, X_test),
+        standardize=standardize,
+        n_divisions=n_divisions,
         random_state=random_state,
     )
 

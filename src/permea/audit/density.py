@@ -21,12 +21,12 @@ Sugiyama, Kanamori, Suzuki, du Plessis, Liu, Takeuchi (2013), Density-Difference
 Neural Computation 25(10).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 
@@ -69,6 +69,41 @@ class DensityDifference:
         rows = _as_rows(points, "points") / self.scale
         difference: Array = _basis(rows, self.centers, self.width) @ self.weights
         return difference / float(np.prod(self.scale))
+
+
+@dataclass(frozen=True)
+class DensityTest:
+    """An estimate beside those of equal densities: the same rows, divided at random.
+
+    Attributes
+    ----------
+    value : float
+        The estimate.
+    null_median, null_most : float
+        Median and 95 % quantile of the estimates of random divisions: the zero of this score.
+    interval : (float, float)
+        95 % interval of the estimate, from samples of both samples drawn with replacement and
+        lowered by the median of random divisions, at least 0.
+    p_value : float
+        Share of random divisions, the real one included, with an estimate at least as large.
+    n_divisions : int
+        Random divisions.
+    """
+
+    value: float
+    null_median: float
+    null_most: float
+    interval: tuple[float, float]
+    p_value: float
+    n_divisions: int
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.value:.5f} (95 % interval {low:.5f} to {high:.5f}; equal samples of this size: "
+            f"median {self.null_median:.5f}, 95 % below {self.null_most:.5f}; "
+            f"p = {self.p_value:.3g})"
+        )
 
 
 def density_difference(a: ArrayLike, b: ArrayLike, **options: Any) -> float:
@@ -150,6 +185,106 @@ def fit_density_difference(
     DensityDifference
         The value, what was chosen, and the difference as a function.
     """
+    sample = _prepare(a, b, n_centers, n_folds, centers, min(widths), random_state)
+    weights = _fold_weights(sample.where, sample.n_first, n_folds, len(sample.points), sample.rng)
+    chosen = _select(sample.points, weights[None], sample.centers, widths, penalties)
+    volume = 1.0 if standardize else float(np.prod(sample.scale))
+    return DensityDifference(
+        float(chosen.values[0]) / volume, float(chosen.widths[0]), float(chosen.penalties[0]),
+        sample.centers, chosen.theta[0], sample.scale,
+    )  # fmt: skip
+
+
+def density_test(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    n_divisions: int = 100,
+    widths: Sequence[float] = WIDTHS,
+    penalties: Sequence[float] = PENALTIES,
+    n_centers: int = 200,
+    n_folds: int = 5,
+    standardize: bool = False,
+    random_state: int | np.random.Generator | None = 0,
+) -> DensityTest:
+    """Compare the density difference of two samples with that of random divisions of all rows.
+
+    The estimate is never negative, so it is not 0 for equal densities: what it is there is shown by
+    giving the rows of both samples random sides. The centres stay, and so do the
+    eigendecompositions.
+
+    Parameters
+    ----------
+    a, b : array-like of shape (n,) or (n, n_features)
+        Samples of the two densities.
+    n_divisions : int
+        Random divisions, and samples with replacement for the interval.
+    widths, penalties, n_centers, n_folds, standardize, random_state
+        See :func:`fit_density_difference`.
+
+    Returns
+    -------
+    DensityTest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> same = density_test(rng.normal(size=300), rng.normal(size=300))
+    >>> other = density_test(rng.normal(size=300), rng.normal(1, 1, size=300))
+    >>> same.p_value > 0.01, other.p_value < 0.01
+    (True, True)
+    """
+    if n_divisions < 1:
+        raise ValueError("n_divisions must be at least 1.")
+    sample = _prepare(a, b, n_centers, n_folds, None, min(widths), random_state)
+    n_all, size, rng = len(sample.where), len(sample.points), sample.rng
+    first, second = sample.where[: sample.n_first], sample.where[sample.n_first :]
+
+    def values(draw: Callable[[], NDArray[np.intp]], number: int) -> Array:
+        weights = np.stack(
+            [_fold_weights(draw(), sample.n_first, n_folds, size, rng) for _ in range(number)]
+        )
+        return _select(sample.points, weights, sample.centers, widths, penalties).values
+
+    def many(draw: Callable[[], NDArray[np.intp]]) -> Array:
+        at_once = max(1, _CHUNK_ENTRIES // ((2 * n_folds + 1) * size))
+        steps = [min(at_once, n_divisions - done) for done in range(0, n_divisions, at_once)]
+        return np.concatenate([values(draw, step) for step in steps])
+
+    value = float(values(lambda: sample.where, 1)[0])
+    null = many(lambda: sample.where[rng.permutation(n_all)])
+    again = many(lambda: np.concatenate([rng.choice(side, len(side)) for side in (first, second)]))
+    median = float(np.median(null))
+    low, high = np.maximum(np.quantile(again, [0.025, 0.975]) - median, 0.0)
+    volume = 1.0 if standardize else float(np.prod(sample.scale))
+    return DensityTest(
+        value / volume, median / volume, float(np.quantile(null, 0.95)) / volume,
+        (float(low) / volume, float(high) / volume),
+        float((1 + np.sum(null >= value)) / (1 + n_divisions)), n_divisions,
+    )  # fmt: skip
+
+
+class _Sample(NamedTuple):
+    """Both samples in scaled units: distinct points, where each row is among them, the basis."""
+
+    points: Array
+    where: NDArray[np.intp]
+    n_first: int
+    centers: Array
+    scale: Array
+    rng: np.random.Generator
+
+
+def _prepare(
+    a: ArrayLike,
+    b: ArrayLike,
+    n_centers: int,
+    n_folds: int,
+    centers: ArrayLike | None,
+    width: float,
+    random_state: int | np.random.Generator | None,
+) -> _Sample:
     rows_a, rows_b = _as_rows(a, "a"), _as_rows(b, "b")
     if rows_a.shape[1] != rows_b.shape[1]:
         raise ValueError(
@@ -159,16 +294,19 @@ def fit_density_difference(
     if min(len(rows_a), len(rows_b)) < n_folds:
         raise ValueError(f"Each sample needs at least n_folds={n_folds} rows.")
     rng = np.random.default_rng(random_state)
-    scale = _spread(np.concatenate([rows_a, rows_b]))
-    rows_a, rows_b = rows_a / scale, rows_b / scale
+    rows = np.concatenate([rows_a, rows_b])
+    scale = _spread(rows)
+    rows = rows / scale
     if centers is None:
-        basis_centers = _choose_centers(np.concatenate([rows_a, rows_b]), n_centers, rng)
+        basis_centers = _choose_centers(rows, n_centers, rng)
     else:
         basis_centers = _as_rows(centers, "centers") / scale
-    points, weights = _fold_weights(rows_a, rows_b, n_folds, min(widths), rng)
-    width, penalty, theta, value = _select(points, weights, basis_centers, widths, penalties)
-    volume = 1.0 if standardize else float(np.prod(scale))
-    return DensityDifference(value / volume, width, penalty, basis_centers, theta, scale)
+    points, where = rows, np.arange(len(rows))
+    if rows.shape[1] == 1:
+        grid = width / _BINS_PER_WIDTH
+        cells, where = np.unique(np.rint(rows[:, 0] / grid), return_inverse=True)
+        points = (cells * grid)[:, None]
+    return _Sample(points, np.asarray(where, np.intp), len(rows_a), basis_centers, scale, rng)
 
 
 def _as_rows(values: ArrayLike, name: str) -> Array:
@@ -199,29 +337,20 @@ def _choose_centers(rows: Array, n_centers: int, rng: np.random.Generator) -> Ar
 
 
 def _fold_weights(
-    rows_a: Array, rows_b: Array, n_folds: int, width: float, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Points, and the weights that make ĥ of them.
+    where: NDArray[np.intp], n_first: int, n_folds: int, size: int, rng: np.random.Generator
+) -> Array:
+    """Weights of points that make ĥ: of everything, of each fold, of everything but each fold.
 
-    ``weights @ basis(points)`` is ĥ of everything (first row), of each fold, and of everything but
-    each fold.
+    ``weights @ basis(points)`` has them as rows. The first ``n_first`` rows are sample a.
     """
-    points = np.concatenate([rows_a, rows_b])
-    where = np.arange(len(points))
-    if points.shape[1] == 1:
-        grid = width / _BINS_PER_WIDTH
-        cells, where = np.unique(np.rint(points[:, 0] / grid), return_inverse=True)
-        points = (cells * grid)[:, None]
-    weights = np.zeros((2 * n_folds + 1, len(points)))
-    for sign, mine in ((1.0, where[: len(rows_a)]), (-1.0, where[len(rows_a) :])):
+    weights = np.zeros((2 * n_folds + 1, size))
+    for sign, mine in ((1.0, where[:n_first]), (-1.0, where[n_first:])):
         folds = rng.permutation(len(mine)) % n_folds
-        held_out = np.stack(
-            [np.bincount(mine[folds == f], minlength=len(points)) for f in range(n_folds)]
-        )
+        held_out = np.stack([np.bincount(mine[folds == f], minlength=size) for f in range(n_folds)])
         total = held_out.sum(axis=0)
         counts = np.concatenate([total[None], held_out, total - held_out])
         weights += sign * counts / counts.sum(axis=1, keepdims=True)
-    return points, weights
+    return weights
 
 
 def _basis(points: Array, centers: Array, width: float) -> Array:
@@ -240,28 +369,48 @@ def _weighted_means(points: Array, weights: Array, centers: Array, width: float)
     return h
 
 
+class _Chosen(NamedTuple):
+    """For every set of weights: what cross-validation chose, and the fit to everything."""
+
+    losses: Array
+    values: Array
+    widths: Array
+    penalties: Array
+    theta: Array
+
+
 def _select(
     points: Array,
     weights: Array,
     centers: Array,
     widths: Sequence[float],
     penalties: Sequence[float],
-) -> tuple[float, float, Array, float]:
-    """Choose width and penalty by cross-validation; refit on everything."""
+) -> _Chosen:
+    """Choose width and penalty by cross-validation; refit on everything.
+
+    ``weights`` are those of `_fold_weights`, for B divisions of the rows: (B, 2 F + 1, n).
+    """
     squared = cdist(centers, centers, "sqeuclidean")
-    n_features = centers.shape[1]
-    best = (np.inf, 0.0, 0.0, np.zeros(len(centers)), 0.0)
+    n_features, (B, n_rows, _) = centers.shape[1], weights.shape
+    best = _Chosen(
+        np.full(B, np.inf), np.zeros(B), np.zeros(B), np.zeros(B), np.zeros((B, len(centers)))
+    )
     for width in widths:
         H = (np.pi * width**2) ** (n_features / 2) * np.exp(-squared / (4.0 * width**2))
         eigenvalues, U = eigh(H, driver="evd")  # "evr" fails on nearly singular matrices
         eigenvalues = np.maximum(eigenvalues, 0.0)
-        h = _weighted_means(points, weights, centers, width) @ U
-        whole, (held_out, kept) = h[0], np.split(h[1:], 2)
+        means = _weighted_means(points, weights.reshape(B * n_rows, -1), centers, width)
+        h = (means @ U).reshape(B, n_rows, -1)
+        whole, (held_out, kept) = h[:, 0], np.split(h[:, 1:], 2, axis=1)
         for penalty in penalties:
             theta = kept / (eigenvalues + penalty)
-            loss = float(np.mean((eigenvalues * theta**2 - 2.0 * held_out * theta).sum(axis=1)))
-            if loss < best[0]:
-                final = whole / (eigenvalues + penalty)
-                value = float((2.0 * whole * final - eigenvalues * final**2).sum())
-                best = (loss, float(width), float(penalty), U @ final, value)
-    return best[1:]
+            each = (eigenvalues * theta**2 - 2.0 * held_out * theta).sum(axis=2)
+            losses = each.mean(axis=1)
+            better = losses < best.losses
+            if better.any():
+                final = whole[better] / (eigenvalues + penalty)
+                best.losses[better] = losses[better]
+                best.values[better] = (2.0 * whole[better] * final - eigenvalues * final**2).sum(1)
+                best.widths[better], best.penalties[better] = width, penalty
+                best.theta[better] = final @ U.T
+    return best

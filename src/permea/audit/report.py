@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from permea._files import write_atomically
 from permea._text import safe_text
 from permea.audit.bounds import EmpiricalEpsilon
+from permea.audit.density import DensityTest
 from permea.audit.metrics import AttackResult
 from permea.audit.reconstruction import AttributeInference
 from permea.privacy.moments import RELATIONS
@@ -28,6 +29,8 @@ class AttackReport:
         One per attack, those that do not apply included with the reason.
     membership_inference_score : float or None
         004 eq. 69.
+    membership_inference : DensityTest or None
+        The same score with its interval, beside the scores of equal samples.
     attributes : tuple of AttributeInference
         Guesses of hidden columns, if requested.
     guarantees : tuple of dict
@@ -41,6 +44,7 @@ class AttackReport:
     attributes: tuple[AttributeInference, ...] = ()
     guarantees: tuple[dict[str, Any], ...] = ()
     protocol: dict[str, Any] = field(default_factory=dict)
+    membership_inference: DensityTest | None = None
 
     def __getitem__(self, name: str) -> AttackResult:
         """Give the result of one attack by its name."""
@@ -64,6 +68,9 @@ class AttackReport:
         return {
             "attacks": self.table(),
             "membership_inference_score": self.membership_inference_score,
+            "membership_inference": None
+            if self.membership_inference is None
+            else asdict(self.membership_inference),
             "attributes": [attribute.to_dict() for attribute in self.attributes],
             "guarantees": [dict(row) for row in self.guarantees],
             "protocol": dict(self.protocol),
@@ -79,7 +86,8 @@ class AttackReport:
     def __str__(self) -> str:
         lines = _aligned([_COLUMNS, *(_cells(result) for result in self.attacks)])
         if self.membership_inference_score is not None:
-            lines += ["", f"membership-inference score {self.membership_inference_score:.5f}"]
+            score = self.membership_inference or f"{self.membership_inference_score:.5f}"
+            lines += ["", f"membership-inference score {score}"]
         for attribute in self.attributes:
             low, high = attribute.gain_interval
             lines.append(

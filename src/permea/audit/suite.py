@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array, Mask
 from permea.audit import attacks, signals
-from permea.audit.attacks import label_robustness, membership_inference_score
+from permea.audit.attacks import label_robustness, membership_inference_test
 from permea.audit.bounds import EmpiricalEpsilon
 from permea.audit.metrics import AttackResult, best_threshold, evaluate, not_applicable
 from permea.audit.reconstruction import attribute_attack
@@ -123,9 +123,12 @@ def attack(
         attribute_attack(clf, X_member, y_member, X_outside, y_outside, column=column)
         for column in hidden_columns
     )
+    told = (
+        membership_inference_test(clf, X_member, X_outside) if signals.gives_scores(clf) else None
+    )
     return AttackReport(
         results,
-        membership_inference_score(clf, X_member, X_outside) if signals.gives_scores(clf) else None,
+        None if told is None else told.value,
         attributes,
         guarantee_rows(getattr(clf, "certificate_", None), measured),
         {
@@ -135,6 +138,7 @@ def attack(
             "scored_outside": int((pool.scored & ~pool.member).sum()),
             "random_state": random_state,
         },
+        told,
     )
 
 

@@ -95,7 +95,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         learned. "auto" is "rows" per entry and "moments" otherwise.
     schema : permea.tables.Schema, default=None
         For "moments": what is declared about the columns of a table, whose rows are then frames.
-    features : {"fourier", "gradients", "identity"} or transformer, default="fourier"
+    features : {"identity", "fourier", "edges", "gradients"} or transformer, default="identity"
         For "moments": the public map of one row, see `permea.HullClassifier`.
     classes : sequence, default=None
         For "moments": the public set of labels, declared and never read from the rows.
@@ -181,7 +181,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         privacy: Privacy | None = None,
         release: str = "auto",
         schema: Schema | None = None,
-        features: Any = "fourier",
+        features: Any = "identity",
         classes: ArrayLike | None = None,
         neighbours: str = "replace",
         rows_per_class: int = 1000,

@@ -333,7 +333,8 @@ class HullClassifier(LabelledMomentEstimator):
     Parameters
     ----------
     privacy, schema, features, bins, expected_size, neighbours, classes, class_weight
-        See :class:`permea.MomentClassifier`. The default of ``features`` is "fourier".
+        See :class:`permea.MomentClassifier`. ``features`` is "identity" by default: a covariance
+        for each class bends the border between classes already.
     n_directions : int, default=80
         Most directions of the features in which the classes are described. Those that noise covers
         are left out.
@@ -398,10 +399,11 @@ class HullClassifier(LabelledMomentEstimator):
         n_directions: int = 80,
         metric: str = "image",
         ridge_weight: float = 0.0,
+        features: Any = "identity",
         split: tuple[float, float, float, float] = (0.05, 0.45, 0.43, 0.07),
         **shared: Any,
     ) -> None:
-        super().__init__(split=split, **shared)
+        super().__init__(features=features, split=split, **shared)
         self.n_directions = n_directions
         self.metric = metric
         self.ridge_weight = ridge_weight
