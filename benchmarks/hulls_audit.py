@@ -17,12 +17,21 @@ from common import Kept, options_of, size, table
 from scipy.stats import norm
 from sklearn.datasets import load_digits
 
-from permea import HullClassifier, KAHMClassifier, MomentClassifier, Privacy, audit
+from permea import (
+    FuzzyClassifier,
+    HullClassifier,
+    KAHMClassifier,
+    MembershipClassifier,
+    MomentClassifier,
+    Privacy,
+    audit,
+)
 
 DELTA = 1e-5
 MECHANISMS = {
     "honest": (HullClassifier, {}),
     "honest, a row is added or removed": (HullClassifier, {"neighbours": "add/remove"}),
+    "honest, per person": (HullClassifier, {}),
     "half the noise on the scatter": (WeakScatter, {"neighbours": "add/remove"}),
     "scatter not clipped": (UnclippedScatter, {"neighbours": "add/remove"}),
     "rows counted in two classes": (TwoClasses, {"neighbours": "add/remove"}),
@@ -41,15 +50,18 @@ def models(epsilon):
     one_layer = {"n_layers": 1, "n_components": 15}
     yield "hulls", "record", HullClassifier(features="identity", **released)
     yield "moments", "record", MomentClassifier(features="identity", **released)
-    yield "KAHM, drawn rows", "record", KAHMClassifier(features="identity", **one_layer, **released)
+    for name, kind in (("KAHM", KAHMClassifier), ("membership", MembershipClassifier),
+                       ("fuzzy", FuzzyClassifier)):  # fmt: skip
+        yield f"{name}, drawn rows", "record", kind(features="identity", **one_layer, **released)
     yield "KAHM, noised rows", "entry", KAHMClassifier(privacy=entry, **one_layer)
 
 
 def bounds(epsilon, releases, seed, kept):
     """One line per mechanism."""
-    promise = Privacy(epsilon=epsilon, delta=DELTA, unit="record", domain=(-1, 1))
     for name, (kind, settings) in list(MECHANISMS.items())[: size(None, 1)]:
         key = f"bound, {name}, {epsilon:g}, {releases}, {seed}"
+        unit = "person" if "person" in name else "record"
+        promise = Privacy(epsilon=epsilon, delta=DELTA, unit=unit, domain=(-1, 1))
         if key not in kept:
             make = factory(kind, promise, seed=seed, **settings)
             found = audit.empirical_epsilon(make, runs=2 * releases)

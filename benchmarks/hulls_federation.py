@@ -22,6 +22,7 @@ from common import QUICK, Kept, mnist, options_of, size, table
 
 from permea import HullClassifier, Privacy
 from permea.federation import Agreement, Federation, MomentFederation, MomentParty, Party
+from permea.models import features
 from permea.models.features import FeatureMap, OrientedGradients
 from permea.privacy import Ledger
 from permea.privacy.signing import SigningKey, TrustedKeys
@@ -38,6 +39,9 @@ class AsItIs(FeatureMap):
 
     def _map(self, X):
         return X
+
+
+features._ROWWISE += (AsItIs,)  # else rows would be given to it one by one
 
 
 def gradients():
