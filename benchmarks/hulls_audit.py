@@ -47,13 +47,12 @@ def models(epsilon):
     """Model, what it promises, and the classifier."""
     released = {"privacy": record(epsilon), "classes": range(10), "neighbours": "add/remove"}
     entry = Privacy(epsilon=epsilon, delta=DELTA, domain=(0, 16))
-    one_layer = {"n_layers": 1, "n_components": 15}
     yield "hulls", "record", HullClassifier(features="identity", **released)
     yield "moments", "record", MomentClassifier(features="identity", **released)
     for name, kind in (("KAHM", KAHMClassifier), ("membership", MembershipClassifier),
                        ("fuzzy", FuzzyClassifier)):  # fmt: skip
-        yield f"{name}, drawn rows", "record", kind(features="identity", **one_layer, **released)
-    yield "KAHM, noised rows", "entry", KAHMClassifier(privacy=entry, **one_layer)
+        yield f"{name}, rows drawn", "record", kind(features="identity", **released)
+    yield "KAHM, noised rows", "entry", KAHMClassifier(privacy=entry, n_layers=1, n_components=15)
 
 
 def bounds(epsilon, releases, seed, kept):
