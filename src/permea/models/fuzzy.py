@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import batches
-from permea._validate import Accepted, number, validate_parameters, whole
+from permea._validate import Accepted, number, one_of, validate_parameters, whole
 from permea.models.base import FLOATS, MultiOutputRegressor, count_of, row_norms, warn_shrunk
 from permea.models.encoding import leading_directions
 from permea.models.inducing import (
@@ -46,27 +46,35 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
 
     n_rules: float | int = 0.5
     max_layers: int = 10
+    clustering: str = "scaled"
     tol: float = 1e-6
     max_iter: int = 1000
 
     _parameters: ClassVar[Accepted] = {
         "n_rules": whole(1) | number(above=0, most=1),
         "max_layers": whole(1),
+        "clustering": one_of("scaled", "inputs"),
         "tol": number(above=0),
         "max_iter": whole(1),
     }
 
-    def _learn(self, X: Array, Y: Array, encoder: Array) -> Self:
+    def _learn(self, X: Array, Y: Array, encoder: Array, origin: Array) -> Self:
         """Learn a deep fuzzy model from ``X`` to ``Y`` (002 Algorithm 1).
 
         Rule centres are centroids of k-means, W holds the inverse squared ranges. Layers are added
         while the precision grows, and the one that did not raise it is dropped. They read outputs
         through ``encoder``, V of (2.148); if it has not as many columns as ``X``, there is one.
+        All distances are taken between inputs minus ``origin``.
         """
+        X = X - origin
         scales = unit_range_scales(X)
         scaled = scale_inputs(X, scales)
         order, _ = pivot_order(scaled, count_of("n_rules", self.n_rules, len(X)))
-        centres, labels = k_means(scaled, scaled[order])
+        if self.clustering == "scaled":
+            centres, labels = k_means(scaled, scaled[order])
+        else:
+            centres, labels = k_means(X, X[order])
+            centres = scale_inputs(centres, scales)
         max_layers = self.max_layers if encoder.shape[1] == X.shape[1] else 1
         kept: list[Posterior] = []
         inputs, n_iter = scaled, 0
@@ -78,8 +86,10 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
                 break
             kept.append(posterior._replace(consequents=posterior.consequents.astype(X.dtype)))
             if len(kept) < max_layers:
-                inputs = scale_inputs((K @ kept[-1].consequents) @ encoder, scales)
+                outputs = (K @ kept[-1].consequents) @ encoder  # x^l (2.118)
+                inputs = scale_inputs(outputs - origin, scales)
         self.system_ = FuzzySystem(
+            origin=origin,
             scales=scales,
             centres=centres,
             encoder=encoder,
@@ -124,7 +134,7 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "system_")
         system = self.system_
-        codes = unscale_inputs(system.centres, system.scales)
+        codes = unscale_inputs(system.centres, system.scales) + system.origin
         centres, consequents = self._centres(codes), self._outputs(system.layers[0])
         outputs = self._outputs(system(codes))
         degrees = None if x is None else system.degrees(self._inputs(_one_row(x)))[0]
@@ -152,8 +162,8 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
     The rules "if x is near a^m then y = c_m" have Gaussian memberships around centroids of the
     inputs (002 eq. 2.104); the output is the average of the consequents weighted by the normalised
     degrees of fulfilment (2.110 and 2.111). A further layer reads the output of the one before
-    through the encoding V (2.116) and is kept only if it raises the precision; that needs at least
-    as many outputs as inputs.
+    through the encoding V (2.116), whose columns have a positive largest entry, and is kept only if
+    it raises the precision; that needs at least as many outputs as inputs.
 
     Parameters
     ----------
@@ -161,6 +171,9 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
         Number M of rules, as a share of the rows or as a count.
     max_layers : int, default=10
         Largest number of layers.
+    clustering : {"scaled", "inputs"}, default="scaled"
+        What k-means looks at to place the rules: inputs divided by their ranges, so that their
+        units do not matter, or inputs as they are, which is step 2 of Algorithm 1.
     tol : float, default=1e-6
         Inference ends when the precision changes by less than this share of itself.
     max_iter : int, default=1000
@@ -212,10 +225,12 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
         validate_parameters(self)
         X, Y = self._read(X, y)
         deep = self.max_layers > 1 and Y.shape[1] >= X.shape[1]
-        _, encoder = leading_directions(Y, X.shape[1] if deep else 0)
+        _, V = leading_directions(Y, X.shape[1] if deep else 0)
+        # (2.148) leaves the signs open, and here the layers depend on them.
+        largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)
+        encoder = V * np.sign(largest)
         # Distances depend on differences only: centred inputs keep the digits that differ.
-        self.input_mean_ = X.mean(axis=0)
-        return self._learn(X - self.input_mean_, Y, encoder)
+        return self._learn(X, Y, encoder, X.mean(axis=0))
 
     def predict(self, X: Array) -> Array:
         """Outputs for new inputs.
@@ -235,10 +250,10 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
 
     def _inputs(self, X: Array) -> Array:
         X = validate_data(self, X, dtype=FLOATS, reset=False)
-        return np.asarray(np.asarray(X, dtype=self.input_mean_.dtype) - self.input_mean_)
+        return np.asarray(X, dtype=self.system_.origin.dtype)
 
     def _centres(self, inputs: Array) -> Array:
-        return np.asarray(inputs + self.input_mean_)
+        return inputs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -256,9 +271,10 @@ class FuzzyAutoencoder(_FuzzyLearner):
     ----------
     n_components : int, default=20
         Dimension n of the code. It is lowered, with a warning, to what the rows can carry.
-    n_rules, max_layers, tol, max_iter
-        See `FuzzyModel`. The layers of this model are chosen by their precision; they are not the
-        layers of `ConditionallyDeep`, which 002 does not have (``n_layers=1`` there).
+    n_rules, max_layers, clustering, tol, max_iter
+        See `FuzzyModel`; the inputs are the codes. The layers of this model are chosen by their
+        precision; they are not the layers of `ConditionallyDeep`, which 002 does not have
+        (``n_layers=1`` there).
 
     Attributes
     ----------
@@ -317,7 +333,7 @@ class FuzzyAutoencoder(_FuzzyLearner):
         self.n_components_ = V.shape[1]
         if self.n_components_ < self.n_components:
             warn_shrunk("n_components", self.n_components, self.n_components_, Y.shape)
-        return self._learn(rows @ V, rows, V)
+        return self._learn(rows @ V, rows, V, np.zeros(V.shape[1], V.dtype))
 
     def reconstruct(self, Y: Array) -> Array:
         """Image of each row, the output of the last layer (002 Def. 9).
@@ -469,8 +485,9 @@ class FuzzyExplanation:
 class FuzzySystem(NamedTuple):
     """A learned deep fuzzy model: everything that its output (2.158 to 2.161) needs."""
 
+    origin: Array  #: (n,) subtracted from the inputs of every layer: fewer digits are lost
     scales: Array  #: (n,) square roots of the diagonal of W
-    centres: Array  #: (M, n) rule centres in scaled inputs
+    centres: Array  #: (M, n) rule centres, minus the origin and scaled
     encoder: Array  #: (p, n) V, through which a layer reads the output of the one before
     layers: list[Array]  #: (M, p) consequents of each layer
     precisions: list[float]  #: β̂ of each layer
@@ -480,7 +497,7 @@ class FuzzySystem(NamedTuple):
 
     def degrees(self, X: Array) -> Array:
         """Normalised degree of fulfilment of every rule."""
-        return rule_degrees(scale_inputs(X, self.scales), self.centres)
+        return rule_degrees(scale_inputs(X - self.origin, self.scales), self.centres)
 
     def __call__(self, X: Array) -> Array:
         """Output of the last layer, in bounded memory."""

@@ -239,12 +239,14 @@ _estimator(
 )  # fmt: skip
 
 _RULES: dict[str, Kind] = {
-    "n_rules": POSITIVE, "max_layers": COUNT, "tol": POSITIVE, "max_iter": COUNT,
+    "n_rules": POSITIVE, "max_layers": COUNT, "clustering": Plain("scaled", "inputs"),
+    "tol": POSITIVE, "max_iter": COUNT,
 }  # fmt: skip
 
 _store(
-    "FuzzySystem", "models.fuzzy", check.fuzzy_system, scales=floats("n?", low=0),
-    centres=floats("M", "n?"), encoder=floats("q?", "k?"), layers=list_of(floats("M", "q?")),
+    "FuzzySystem", "models.fuzzy", check.fuzzy_system, origin=floats("n?"),
+    scales=floats("n?", low=0), centres=floats("M", "n?"), encoder=floats("q?", "k?"),
+    layers=list_of(floats("M", "q?")),
     precisions=Items(UNBOUNDED), free_energies=Items(Items(ANY_NUMBER)),
     members=Array("iu", "M", low=0), n_iter=Whole(),
 )  # fmt: skip
@@ -252,7 +254,7 @@ _store(
 _estimator(
     "FuzzyModel", "models.fuzzy", check.one_output("q"), **_RULES,
     fitted={
-        "_one_output": FLAG, "input_mean_": floats("p"),
+        "_one_output": FLAG,
         "system_": One("FuzzySystem", n="p", q="q"), "precision_": UNBOUNDED, "n_layers_": COUNT,
         "n_iter_": Whole(),
     },
