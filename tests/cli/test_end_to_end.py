@@ -124,6 +124,25 @@ def test_the_saved_model_is_a_classifier_of_the_library(trained):
     assert not model.holds_private_rows_
 
 
+@pytest.mark.parametrize(
+    ("words", "depth", "dimensions"),
+    [
+        (("--family", "fuzzy"), 1, [2]),  # 002 has one, whose own layers are learned
+        (("--family", "fuzzy", "--layers", 3), 3, [2, 1, 1]),
+        (("--family", "membership"), 5, [2, 1, 1, 1, 1]),
+        (("--family", "kahm", "--layers", 4), 4, [2, 1, 1, 1]),
+    ],
+)
+def test_the_depth_is_that_of_the_family_or_what_was_asked_for(shell, words, depth, dimensions):
+    done = shell("train", "data.csv", "--label", "y", "--id", "id", *PRIVATE, "--components", 2,
+                 "--jobs", 1, *words, "-o", "m.permea")  # fmt: skip
+    assert done.code == 0, done.err
+    model = permea.load(shell.folder / "m.permea").classifier_
+    assert model.n_layers == depth
+    (branch,) = model.class_models_[0].branches_
+    assert [layer.n_components_ for layer in branch.layers_] == dimensions
+
+
 def test_ranges_per_column_make_units_irrelevant(shell):
     """Metres or millimetres: the declared range decides, not the number."""
     frame = pd.read_csv(shell.folder / "data.csv")

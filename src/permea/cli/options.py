@@ -331,7 +331,10 @@ class ModelOptions:
         int | None,
         Option("--components", min=1, help="Subspace dimension n; 20, or chosen from moments."),
     ] = None
-    layers: Annotated[int, Option(min=1, help="Depth L.")] = 5
+    layers: Annotated[
+        int | None,
+        Option(min=1, help="Depth L; 5, or 1 for fuzzy, whose own layers are learned."),
+    ] = None
     jobs: Jobs = -1
 
     def of_moments(self, unit: Unit) -> bool:
@@ -356,10 +359,9 @@ class ModelOptions:
 
     def build(self, **more: Any) -> Any:
         """An unfitted classifier; ``more`` are further parameters of it."""
-        n = {} if self.components is None else {"n_components": self.components}
-        layers = min(self.layers, self.components or self.layers)
-        more = {**n, "n_layers": layers, "n_jobs": self.jobs, **more}
-        return build_classifier(self.model or "kahm", **more)
+        given = {"n_components": self.components, "n_layers": self.layers}
+        given = {name: value for name, value in given.items() if value is not None}
+        return build_classifier(self.model or "kahm", **given, n_jobs=self.jobs, **more)
 
 
 Rows = tuple[NDArray[np.float64], NDArray[np.generic]]

@@ -22,10 +22,10 @@ class KAHMClassifier(ReconstructionClassifier):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Subspace dimension n of the first layer; every further layer has one less. "auto" is 20, or
+        Subspace dimension n of the first layer; layer l has max(n − l + 1, 1). "auto" is 20, or
         for drawn rows the number of coordinates in which a class varies by a fifth more than all.
     n_layers : int, default=5
-        Layers L of each branch; at most ``n_components``.
+        Layers L of each branch.
     tol : float, default=5e-3
         Accuracy of λ*, see `KernelAffineHullMachine`.
     **shared
@@ -86,7 +86,7 @@ class MembershipClassifier(ReconstructionClassifier):
         Subspace dimension n of the first layer; layer l has max(n − l + 1, 1). "auto" is 20, or
         for drawn rows the number of coordinates in which a class varies by a fifth more than all.
     n_layers : int, default=5
-        Layers L of each branch; at most ``n_components``.
+        Layers L of each branch.
     max_inducing : float or int, default=0.5
         Most inducing points of a branch, as a share of its rows or as a number.
     disturbance : "precision" or "gamma", default="precision"

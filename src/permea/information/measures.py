@@ -161,7 +161,7 @@ def _target_models(rows: Array, assigned: Indices) -> ReconstructionClassifier:
     n_components = min(20, rows.shape[1])
     models = ReconstructionClassifier(
         MembershipAutoencoder(n_components=n_components, max_inducing=0.5),
-        n_layers=min(5, n_components),
+        n_layers=5,
         allow_single_class=True,
         random_state=0,
     )

@@ -301,8 +301,7 @@ class _SelfTraining:
             labels = now
         near = self.codes[self.graph.members, :_NEIGHBOUR_DIRECTIONS]
         vote = NeighbourVote(near, posterior[self.graph.members])
-        depth = min(n_layers, sequence[-1])
-        target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
+        target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], n_layers)
         ensemble = self.adapted(posterior) if self.usable else None
         return SelfTrainedModel(
             self.mean, self.directions, target, own_temperature, self.exponent, vote, self.mixing,

@@ -291,7 +291,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         chosen = self.classifier
         if chosen is None:
             most = max(min(20, n_features), 1)  # 000 §5: min(20, p_sr)
-            chosen = KAHMClassifier(n_components=most, n_layers=min(5, most), n_jobs=self.n_jobs)
+            chosen = KAHMClassifier(n_components=most, n_jobs=self.n_jobs)
         if chosen.privacy is not None or chosen.fabricate is not False:
             raise ValueError(
                 "The classifier of a SourceModel gets rows that are noised already. Leave its "

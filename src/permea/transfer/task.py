@@ -114,7 +114,7 @@ class Task:
         n_components : int
             Subspace dimension; a class with fewer rows takes fewer, without a warning.
         n_layers : int
-            Depth; at most ``n_components``.
+            Depth L.
         share : float
             Inducing points per row, M/N or r_max, for families that have them.
 
@@ -131,7 +131,7 @@ class Task:
         layer.set_params(**{name: value for name, value in wanted.items() if name in known})
         classifier = ReconstructionClassifier(
             layer,
-            n_layers=min(n_layers, dimension),
+            n_layers=n_layers,
             branch_size=self.branch_size,
             allow_single_class=True,
             n_jobs=self.n_jobs,
