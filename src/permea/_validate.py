@@ -104,6 +104,7 @@ def instance(*types: type) -> Accepts:
     )
 
 
+infinity = Accepts(lambda value: _is_a(Real, value) and value == math.inf, "infinity")
 boolean = Accepts(lambda value: isinstance(value, bool | np.bool_), "True or False")
 jobs = Accepts(lambda value: _is_a(Integral, value), "a whole number") | None
 random_state = whole(0, 2**32 - 1) | instance(np.random.RandomState) | None

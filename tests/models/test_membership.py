@@ -179,6 +179,9 @@ class TestDegenerateInput:
         {"disturbance": "laplace"},
         {"inducing": "random"},
         {"input_variance": -1.0},
+        {"kernel_variance": 0.0},
+        {"gamma_priors": (1, 1)},
+        {"gamma_priors": (0.5, 1, 1, 1, 1, 1)},
     ],
 )
 def test_impossible_parameters_are_refused(parameters):

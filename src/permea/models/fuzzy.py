@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import batches
-from permea._validate import Accepted, number, one_of, validate_parameters, whole
+from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
 from permea.models.base import FLOATS, MultiOutputRegressor, count_of, row_norms, warn_shrunk
 from permea.models.encoding import leading_directions
 from permea.models.inducing import (
@@ -265,8 +265,6 @@ class FuzzyAutoencoder(_FuzzyLearner):
     2). The degree to which a point belongs to the training rows is
     μ(y) = exp(−‖y − ŷ‖²/2p) (2.162).
 
-    Features that never vary keep their value in every image and take no part in the rules.
-
     Parameters
     ----------
     n_components : int, default=20
@@ -275,6 +273,10 @@ class FuzzyAutoencoder(_FuzzyLearner):
         See `FuzzyModel`; the inputs are the codes. The layers of this model are chosen by their
         precision; they are not the layers of `ConditionallyDeep`, which 002 does not have
         (``n_layers=1`` there).
+    drop_constant : bool, default=True
+        Leave features that never vary in the training rows out of the rules: they keep their value
+        in every image, and p in (2.152) and (2.153) counts the others only. False models them as
+        all others, which is what 002 does.
 
     Attributes
     ----------
@@ -306,8 +308,9 @@ class FuzzyAutoencoder(_FuzzyLearner):
     """
 
     n_components: int = 20
+    drop_constant: bool = True
 
-    _parameters: ClassVar[Accepted] = {"n_components": whole(1)}
+    _parameters: ClassVar[Accepted] = {"n_components": whole(1), "drop_constant": boolean}
 
     def fit(self, Y: Array, y: object = None) -> Self:
         """Learn codes and rules from the rows of ``Y``.
@@ -326,7 +329,7 @@ class FuzzyAutoencoder(_FuzzyLearner):
         """
         validate_parameters(self)
         Y = validate_data(self, Y, dtype=FLOATS)
-        self.active_ = np.ptp(Y, axis=0) > 0
+        self.active_ = (np.ptp(Y, axis=0) > 0) | (not self.drop_constant)
         self.constant_ = np.where(self.active_, Y.dtype.type(0), Y[0])
         rows = Y[:, self.active_]
         _, V = leading_directions(rows, self.n_components)

@@ -11,6 +11,7 @@ updates of β. This file has the estimators first, then the mapping and the two 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,7 +23,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import batches
-from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
+from permea._validate import (
+    Accepted,
+    Accepts,
+    ParameterError,
+    boolean,
+    infinity,
+    number,
+    one_of,
+    validate_parameters,
+    whole,
+)
 from permea.models.autoencoder import KernelAutoencoder
 from permea.models.base import FLOATS, MultiOutputRegressor, count_of
 from permea.models.encoding import Encoding, principal_encoding
@@ -40,6 +51,19 @@ from permea.models.linear_algebra import RidgePath, jittered_cholesky
 _SMALLEST_BANDWIDTH, _LARGEST_BANDWIDTH = 2.0**-8, 2.0**8
 _MOST_FAILURES = 2  # bandwidths in a row that may fail to improve
 _CHUNK_ENTRIES = 4_000_000  # kernel values held at once: bounds the memory of every query
+_ONES = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+
+
+def _are_gamma_priors(values: object) -> bool:
+    if not isinstance(values, Sequence) or len(values) != len(_ONES):
+        return False
+    shapes = all(number(least=1).test(value) for value in values[::2])
+    return shapes and all(number(above=0).test(value) for value in values[1::2])
+
+
+_GAMMA_PRIORS = Accepts(
+    _are_gamma_priors, "six numbers: a of at least 1 and b above 0 for tau, r and s"
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -53,6 +77,8 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
     nu: float = 2.1
     kappa: float = 0.1
     input_variance: float = 0.01
+    kernel_variance: float = 1.0
+    gamma_priors: Sequence[float] = _ONES
     tol: float = 1e-6
     max_iter: int = 1000
 
@@ -61,9 +87,11 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
         "disturbance": one_of("precision", "gamma"),
         "inducing": one_of("kmeans", "pivots"),
         "standardize": boolean,
-        "nu": number(above=2),
+        "nu": number(above=2) | infinity,
         "kappa": number(above=0),
         "input_variance": number(least=0),
+        "kernel_variance": number(above=0),
+        "gamma_priors": _GAMMA_PRIORS,
         "tol": number(above=0),
         "max_iter": whole(1),
     }
@@ -88,7 +116,21 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
         }
         if self.disturbance == "gamma":
             variance = self.input_variance * (np.var(X, axis=0) if self.standardize else 1.0)
-            mapping = learn_gamma_mapping(X, Y, n_inducing=limit, input_variance=variance, **common)
+            mapping = learn_gamma_mapping(
+                X,
+                Y,
+                n_inducing=limit,
+                input_variance=variance,
+                kernel_variance=self.kernel_variance,
+                priors=self.gamma_priors,
+                **common,
+            )
+        elif math.isinf(self.nu):
+            raise ParameterError(
+                "nu=inf makes the smoothing level (1.54) zero for every number of inducing points, "
+                'and disturbance="precision" chooses that number by it. Give a finite nu, or '
+                'disturbance="gamma".'
+            )
         else:
             mapping = learn_precision_mapping(
                 X, Y, limit=limit, kappa=self.kappa, bandwidth=bandwidth, **common
@@ -127,7 +169,7 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
         all outputs), so that neither an offset nor the unit of the outputs matters. False models
         them as they are, which is what 000 and 001 do with data between 0 and 1.
     nu : float, default=2.1
-        Degrees of freedom ν > 2 (001 eq. 1.52). May be infinite.
+        Degrees of freedom ν > 2 (001 eq. 1.52). With ``disturbance="gamma"`` they may be infinite.
     kappa : float, default=0.1
         Smallest smoothing level κ; "precision" only.
     bandwidth : float or "auto", default=1.0
@@ -137,6 +179,11 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
     input_variance : float, default=0.01
         Variance σx² of every input; "gamma" only (000 Def. 5). With ``standardize`` it counts in
         units of the variance that the input has in the training rows.
+    kernel_variance : float, default=1.0
+        σ² of the kernel; "gamma" only (000 Algorithm 1, step 1). In 001 it follows from (1.57).
+    gamma_priors : sequence of 6 floats, default=(1, 1, 1, 1, 1, 1)
+        a_τ, b_τ, a_r, b_r, a_s, b_s of the gamma membership functions; "gamma" only (000 Algorithm
+        1, step 5).
     tol : float, default=1e-6
         The iteration ends when β changes by less than this share of itself.
     max_iter : int, default=1000
@@ -256,14 +303,18 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
     learns from pairs (P' ŷ, y), where ŷ is the image under the layers so far, P' has one direction
     less, and M does not grow (001 Algorithm 2; in 000 Algorithm 2 M stays and ν becomes infinite).
 
-    Features that never vary keep their value in every image.
-
     Parameters
     ----------
     n_components : int, default=20
         Subspace dimension n. It is lowered, with a warning, to what the rows can carry.
-    max_inducing, disturbance, inducing, standardize, nu, kappa, input_variance, tol, max_iter
+    max_inducing, disturbance, inducing, standardize, nu, kappa
         See `MembershipMapping`.
+    input_variance, kernel_variance, gamma_priors, tol, max_iter
+        See `MembershipMapping`.
+    drop_constant : bool, default=True
+        Leave features that never vary in the training rows out of the model: they keep their value
+        in every image, and p in (1.56), (1.58), (67) and (70) counts the others only. False models
+        them as all others, which is what 000 and 001 do.
 
     Attributes
     ----------
@@ -300,8 +351,9 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
     """
 
     n_components: int = 20
+    drop_constant: bool = True
 
-    _parameters: ClassVar[Accepted] = {"n_components": whole(1)}
+    _parameters: ClassVar[Accepted] = {"n_components": whole(1), "drop_constant": boolean}
 
     def fit(self, Y: Array, y: object = None) -> Self:
         """Learn the image of the rows of ``Y`` from their codes.
@@ -320,7 +372,7 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
         """
         validate_parameters(self)
         Y = validate_data(self, Y, dtype=FLOATS)
-        encoding = principal_encoding(Y, self.n_components)
+        encoding = principal_encoding(Y, self.n_components, drop_constant=self.drop_constant)
         return self._learn(Y, Y, encoding, count_of("max_inducing", self.max_inducing, len(Y)))
 
     def next_layer(self, Y: Array, image: Array) -> "MembershipAutoencoder":
@@ -533,6 +585,8 @@ def learn_gamma_mapping(
     n_inducing: int,
     nu: float = 2.1,
     input_variance: float | Array = 0.01,
+    kernel_variance: float = 1.0,
+    priors: Sequence[float] = _ONES,
     inducing: str = "kmeans",
     tol: float = 1e-6,
     max_iter: int = 1000,
@@ -552,6 +606,10 @@ def learn_gamma_mapping(
         Degrees of freedom ν, may be infinite.
     input_variance : float or ndarray of shape (n,)
         σx², the variance of every input.
+    kernel_variance : float
+        σ².
+    priors : sequence of 6 floats
+        a_τ, b_τ, a_r, b_r, a_s, b_s.
     inducing : {"kmeans", "pivots"}
     tol : float
         The iteration ends when β changes by less than this share of itself.
@@ -577,13 +635,13 @@ def learn_gamma_mapping(
     # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
     spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
     kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)
-    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu)
+    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu, kernel_variance)
 
-    gammas, n_iter = Gammas.initial(), 0
+    gammas, n_iter = Gammas.initial(priors), 0
     while n_iter < max_iter:
         n_iter += 1
         previous = gammas.precision
-        gammas = gammas.updated(system.objective(previous), Y.size)
+        gammas = gammas.updated(system.objective(previous), Y.size, priors)
         if abs(gammas.precision - previous) <= tol * previous:
             break
     u, c1 = averaged_weights(np.ones_like(scales), spread)
@@ -591,9 +649,9 @@ def learn_gamma_mapping(
         scales=scales * np.sqrt(u),
         points=points * np.sqrt(u),
         coefficients=c1 * system.coefficients(gammas.precision),
-        scale=1.0,
+        scale=kernel_variance,
         precision=gammas.precision,
-        smoothing=system.smoothing,
+        smoothing=kernel_variance * system.smoothing,
         n_iter=n_iter,
     )
 
@@ -601,12 +659,16 @@ def learn_gamma_mapping(
 class GammaSystem:
     """The linear system of 000 eq. (89) for every value of τ z.
 
-    With K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2) it is ridge regression with the matrix
-    L⁻¹ Φ L⁻ᵀ + t I and strength 1/(τ z). ν = ∞ makes t vanish (000 Algorithm 2).
+    With the matrices of σ² = 1, K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2), it is ridge
+    regression with the matrix L⁻¹ Φ L⁻ᵀ + t I and strength 1/(σ² τ z). ν = ∞ makes t vanish (000
+    Algorithm 2).
     """
 
-    def __init__(self, Kaa: Array, kernel: "AveragedKernel", Y: Array, nu: float) -> None:
+    def __init__(
+        self, Kaa: Array, kernel: "AveragedKernel", Y: Array, nu: float, scale: float = 1.0
+    ) -> None:
         M = Kaa.shape[0]
+        self.scale = scale
         self.factor = jittered_cholesky(Kaa.copy())
         half = solve_triangular(self.factor, kernel.Phi, lower=True, check_finite=False)
         H = solve_triangular(self.factor, half.T, lower=True, check_finite=False)
@@ -621,13 +683,14 @@ class GammaSystem:
     def objective(self, precision: float) -> float:
         """O of 000 eq. (96).
 
-        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(τ z).
+        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(σ² τ z).
         """
-        return max(self.path.residual(1 / precision, self.energy), self.rounding)
+        strength = 1 / (self.scale * precision)
+        return max(self.path.residual(strength, self.energy), self.rounding)
 
     def coefficients(self, precision: float) -> Array:
-        """α of 000 eq. (89)."""
-        Z = self.path.solve(1 / precision)
+        """σ² α with α of 000 eq. (89)."""
+        Z = self.path.solve(1 / (self.scale * precision))
         return np.asarray(solve_triangular(self.factor, Z, lower=True, trans=1, check_finite=False))
 
 
@@ -649,26 +712,32 @@ class Gammas(NamedTuple):
         return float((self.a_tau / self.b_tau) * (self.a_z / self.b_z))
 
     @classmethod
-    def initial(cls) -> "Gammas":
+    def initial(cls, priors: Sequence[float] = _ONES) -> "Gammas":
         """All ones, then s by (76) and (77) (000 Algorithm 1, steps 5 to 7)."""
-        return cls(a_s=1.0 + 1.0, b_s=1.0 + 1.0)
+        return cls(a_s=priors[4] + 1.0, b_s=priors[5] + 1.0)
 
-    def updated(self, O: float, size: int) -> "Gammas":  # noqa: E741
+    def updated(
+        self,
+        O: float,  # noqa: E741
+        size: int,
+        priors: Sequence[float] = _ONES,
+    ) -> "Gammas":
         """One round of 000 eq. (67) to (77) for the objective O of (78) and size = N p."""
-        a_tau = 1 + 0.5 * size
-        b_tau = 1 + 0.5 * self.a_z / self.b_z * O
+        prior_tau, rate_tau, prior_r, rate_r, prior_s, rate_s = priors
+        a_tau = prior_tau + 0.5 * size
+        b_tau = rate_tau + 0.5 * self.a_z / self.b_z * O
         a_z = 1 + 0.5 * size + self.a_r / self.b_r
         b_z = (self.a_r / self.b_r) * (self.a_s / self.b_s) + 0.5 * a_tau / b_tau * O
-        a_r = 1.0
+        a_r = float(prior_r)
         b_r = (
-            1
+            rate_r
             + (self.a_s / self.b_s) * (a_z / b_z)
             - (digamma(self.a_s) - np.log(self.b_s))
             - 1
             - (digamma(a_z) - np.log(b_z))
         )
-        a_s = 1 + a_r / b_r
-        b_s = 1 + (a_r / b_r) * (a_z / b_z)
+        a_s = prior_s + a_r / b_r
+        b_s = rate_s + (a_r / b_r) * (a_z / b_z)
         return Gammas(a_tau, b_tau, a_z, b_z, a_r, float(b_r), a_s, b_s)
 
 

@@ -208,6 +208,7 @@ _LEARNING: dict[str, Kind] = {
     "max_inducing": POSITIVE, "disturbance": Plain("precision", "gamma"),
     "inducing": Plain("kmeans", "pivots"), "standardize": FLAG,
     "nu": Number(low=2, special=("inf",)), "kappa": POSITIVE, "input_variance": NOT_NEGATIVE,
+    "kernel_variance": POSITIVE, "gamma_priors": Items(POSITIVE, least=6, most=6),
     "tol": POSITIVE, "max_iter": COUNT,
 }  # fmt: skip
 _BANDWIDTH = Either(POSITIVE, Plain("auto"))
@@ -229,7 +230,8 @@ _estimator(
 )  # fmt: skip
 
 _estimator(
-    "MembershipAutoencoder", "models.membership", n_components=COUNT, **_LEARNING,
+    "MembershipAutoencoder", "models.membership", n_components=COUNT, drop_constant=FLAG,
+    **_LEARNING,
     fitted={
         "encoding_": One("Encoding", p="p", a="a", n="n"),
         "mapping_": One("Mapping", n="n", q="a", M="M"), "offset_": floats("a?"),
@@ -261,7 +263,8 @@ _estimator(
 )  # fmt: skip
 
 _estimator(
-    "FuzzyAutoencoder", "models.fuzzy", check.active("active_"), n_components=COUNT, **_RULES,
+    "FuzzyAutoencoder", "models.fuzzy", check.active("active_"), n_components=COUNT,
+    drop_constant=FLAG, **_RULES,
     fitted={
         "active_": Array("b", "p"), "constant_": floats("p"), "n_components_": size("n?"),
         "system_": One("FuzzySystem", n="n", q="a", k="n"), "precision_": UNBOUNDED,
