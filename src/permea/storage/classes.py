@@ -519,7 +519,8 @@ _store(
 
 _estimator(
     "SourceModel", "transfer.source", check.promise,
-    privacy=PRIVACY, classifier=maybe(template(*DISTANCE_CLASSIFIERS)), moments_limit=Whole(),
+    privacy=PRIVACY, classifier=maybe(template(*DISTANCE_CLASSIFIERS)),
+    n_directions=maybe(COUNT), moments_limit=Whole(),
     **_RELEASED, ledger=LEDGER, dataset=maybe(TEXT), n_jobs=JOBS, random_state=SEED,
     fitted={
         **_CLASSES, "noise_": floats("s", low=0), "directions_": floats("n?", "s"),
@@ -587,7 +588,10 @@ _estimator(
     source=One("SourceModel", p="c", s="s"), method=Plain("consensus", "centers", "source2target"),
     alignment=Plain("auto", "identity", "subspace"),
     model=maybe(template(*AUTOENCODERS, REGISTERED)),
-    dimensions=maybe(Either(Items(COUNT), Array("iu", "*"))), n_layers=COUNT, branch_size=COUNT,
+    dimensions=maybe(Either(Items(COUNT), Array("iu", "*"))),
+    shares=maybe(Either(POSITIVE, Items(POSITIVE), Array("f", "*", low=TINY))),
+    n_directions=maybe(COUNT), mapping=maybe(template("MembershipMapping")), n_layers=COUNT,
+    branch_size=COUNT,
     unlabelled=Either(NONE, ANY_LABEL), n_jobs=JOBS, random_state=SEED,
     fitted={
         **_CLASSES, "alignment_": One("Alignment", s="c", t="p"),
