@@ -121,6 +121,7 @@ def accepted(estimator_class: type) -> Accepted:
 def validate_parameters(estimator: Any) -> None:
     """Raise an error if a parameter of an estimator has a value that its class does not accept.
 
+    Parameters that do not go together are found by its method ``_check_parameters``, if it has one.
     The message quotes numbers and short texts only: any other object may hold private rows.
 
     Examples
@@ -139,6 +140,8 @@ of at least 1; got 0.
             raise ParameterError(
                 f"{type(estimator).__name__}: {name} must be {declared[name].text}; got {given}."
             )
+    if hasattr(estimator, "_check_parameters"):
+        estimator._check_parameters()
 
 
 def _is_a(kind: type, value: object) -> bool:

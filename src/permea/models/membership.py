@@ -96,6 +96,9 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
         "max_iter": whole(1),
     }
 
+    def _check_parameters(self) -> None:
+        check_smoothing(self.disturbance, self.nu)
+
     def _learn_outputs(
         self, X: Array, Y: Array, limit: int, bandwidth: float | str = 1.0
     ) -> tuple["Mapping", Array]:
@@ -124,12 +127,6 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
                 kernel_variance=self.kernel_variance,
                 priors=self.gamma_priors,
                 **common,
-            )
-        elif math.isinf(self.nu):
-            raise ParameterError(
-                "nu=inf makes the smoothing level (1.54) zero for every number of inducing points, "
-                'and disturbance="precision" chooses that number by it. Give a finite nu, or '
-                'disturbance="gamma".'
             )
         else:
             mapping = learn_precision_mapping(
@@ -414,6 +411,16 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
     def _image_map(self) -> tuple[Array, Array]:
         shift = self.offset_ - self.encoding_.mean[self.encoding_.active]
         return self.mapping_.coefficients, shift
+
+
+def check_smoothing(disturbance: str, nu: float) -> None:
+    """Refuse ν = ∞ where the number of inducing points is chosen by the smoothing level."""
+    if disturbance == "precision" and math.isinf(nu):
+        raise ParameterError(
+            "nu=inf makes the smoothing level (1.54) zero for every number of inducing points, and "
+            'disturbance="precision" chooses that number by it. Give a finite nu, or '
+            'disturbance="gamma".'
+        )
 
 
 class Mapping(NamedTuple):

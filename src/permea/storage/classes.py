@@ -353,7 +353,7 @@ _distance_classifier("ReconstructionClassifier", "compose.classifier")
 _distance_classifier("KAHMClassifier", "compose.classifiers", n_components=DIMENSION, tol=POSITIVE)
 _distance_classifier(
     "MembershipClassifier", "compose.classifiers", n_components=DIMENSION, max_inducing=POSITIVE,
-    disturbance=Plain("precision", "gamma"),
+    disturbance=Plain("precision", "gamma"), nu=Number(low=2, special=("inf",)), kappa=POSITIVE,
 )  # fmt: skip
 _distance_classifier(
     "FuzzyClassifier", "compose.classifiers", n_components=DIMENSION, n_rules=POSITIVE
