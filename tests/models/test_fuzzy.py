@@ -191,7 +191,9 @@ def test_deep_model_is_002_algorithm_1(seed, clustering):
     X = rng.uniform([3, -5], [4, -4], size=(60, 2))
     t = X.sum(axis=1)
     Y = np.column_stack([X, np.sin(3 * t), t**2]) + 0.05 * rng.normal(size=(60, 4))
-    model = FuzzyModel(n_rules=4, clustering=clustering, tol=1e-12, max_iter=3000).fit(X, Y)
+    model = FuzzyModel(n_rules=4, clustering=clustering, bandwidth=1, tol=1e-12, max_iter=3000).fit(
+        X, Y
+    )
     centres = np.stack([rule.centre for rule in model.rules()])
     n_layers, predict = deep_model_002(X, Y, centres)
     assert model.n_layers_ == n_layers
@@ -200,7 +202,7 @@ def test_deep_model_is_002_algorithm_1(seed, clustering):
 
 def test_some_regressions_keep_several_layers():
     kept = [
-        FuzzyModel(n_rules=n_rules).fit(curve()[:, :1] + 7, curve() + 7).n_layers_
+        FuzzyModel(n_rules=n_rules, bandwidth=1).fit(curve()[:, :1] + 7, curve() + 7).n_layers_
         for n_rules in (2, 3, 5, 10)
     ]
     assert max(kept) > 1

@@ -8,8 +8,13 @@ from scipy.integrate import dblquad, quad
 from scipy.special import digamma, gammaln
 from scipy.stats import multivariate_t, norm
 
-from permea.models.fuzzy import ConsequentInference, FuzzyAutoencoder
-from permea.models.inducing import InducingSearch, gaussian_kernel, unit_range_scales
+from permea.models.fuzzy import ConsequentInference, FuzzyAutoencoder, FuzzyModel
+from permea.models.inducing import (
+    InducingSearch,
+    best_bandwidth,
+    gaussian_kernel,
+    unit_range_scales,
+)
 from permea.models.membership import (
     AveragedKernel,
     Gammas,
@@ -77,12 +82,34 @@ def test_precision_is_the_inverse_mean_squared_error(seed):
     assert 1 / mapping.precision == pytest.approx(np.mean((Y - mapping(X)) ** 2), rel=1e-6)
 
 
-def test_validation_error_is_generalised_cross_validation():
+def test_validation_error_leaves_one_row_out_after_the_other():
+    """With kernel, inducing points, σ² and β as they are, α is learned without each row."""
     X, Y = problem(6)
-    mapping = learn_precision_mapping(X, Y, limit=15)
-    hat = LongWay(mapping, X, nu=2.1).direct_output(np.eye(len(X)))
-    expected = np.mean((Y - hat @ Y) ** 2) / (1 - np.trace(hat) / len(X)) ** 2
-    assert mapping.validation_error == pytest.approx(expected, rel=1e-5)
+    mapping = learn_precision_mapping(X, Y, limit=15, validate=True)
+    long_way = LongWay(mapping, X, nu=2.1)
+    errors = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        Kxa = long_way.Kxa[others]
+        middle = Kxa.T @ Kxa + long_way.tau * long_way.Kaa + long_way.Kaa / mapping.precision
+        alpha = np.linalg.solve(middle, Kxa.T @ Y[others])
+        errors.append(np.mean((Y[i] - long_way.Kxa[i] @ alpha) ** 2))
+    assert mapping.validation_error == pytest.approx(np.mean(errors), rel=1e-5)
+    assert mapping.validation_error > 1 / mapping.precision  # rows that were learned from
+
+
+def test_rules_are_validated_on_rows_left_out():
+    X, Y = problem(6)
+    K = FuzzyModel(n_rules=5).fit(X, Y).system_.degrees(X)
+    inference = ConsequentInference(K, Y)
+    beta = inference.infer(1e-6, 1000).precision
+    errors = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        Lambda = 1e-6 * np.eye(K.shape[1]) + beta * K[others].T @ K[others]
+        means = np.linalg.solve(Lambda, beta * K[others].T @ Y[others])
+        errors.append(np.mean((Y[i] - K[i] @ means) ** 2))
+    assert inference.left_out(beta) == pytest.approx(np.mean(errors), rel=1e-4)
 
 
 @pytest.mark.parametrize("bandwidth", [0.25, 4.0])
@@ -90,6 +117,27 @@ def test_bandwidth_is_a_factor_on_the_ranges(bandwidth):
     X, Y = problem(6)
     mapping = learn_precision_mapping(X, Y, limit=15, bandwidth=bandwidth)
     np.testing.assert_allclose(mapping.scales * np.ptp(X, axis=0) * bandwidth, 1)
+    gamma = learn_gamma_mapping(X, Y, n_inducing=15, input_variance=0.0, bandwidth=bandwidth)
+    np.testing.assert_allclose(gamma.scales * np.ptp(X, axis=0) * bandwidth, 1)
+    model = FuzzyModel(bandwidth=bandwidth).fit(X, Y)
+    np.testing.assert_allclose(model.system_.scales * np.ptp(X, axis=0) * bandwidth, 1)
+
+
+@pytest.mark.parametrize("best", [2.0**-6, 0.125, 1.0, 8.0, 64.0])
+def test_the_search_finds_the_best_bandwidth(best):
+    tried = []
+
+    def error_of(bandwidth):
+        tried.append(bandwidth)
+        return abs(np.log2(bandwidth / best)) + 1
+
+    assert best_bandwidth(error_of) == best
+    assert len(tried) <= 16
+
+
+def test_a_better_bandwidth_above_is_found_beside_a_good_one_below():
+    errors = {0.25: 5.0, 4.0: 1.0, 1.0: 9.0}
+    assert best_bandwidth(lambda bandwidth: errors.get(bandwidth, 20.0)) == 4.0
 
 
 def test_a_mapping_in_other_units_obeys_the_same_equations():
@@ -287,7 +335,7 @@ def test_the_gamma_mapping_is_000_algorithm_1(scale, priors, nu):
     X, Y = problem(2)
     model = MembershipMapping(
         max_inducing=6, disturbance="gamma", standardize=False, nu=nu, input_variance=0.03,
-        kernel_variance=scale, gamma_priors=priors, tol=1e-13, max_iter=20_000,
+        kernel_variance=scale, gamma_priors=priors, bandwidth=1, tol=1e-13, max_iter=20_000,
     ).fit(X, Y)  # fmt: skip
     # The published points are those of the averaged kernel, which moves no point.
     predict = gamma_mapping_000(X, Y, model.inducing_points_, nu, 0.03, scale, priors)

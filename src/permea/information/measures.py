@@ -22,7 +22,7 @@ MAX_SAMPLES = 5000  # 003 section 6.1.4
 
 def document_model() -> BayesianMembershipMapping:
     """The model of 003 Algorithms 7 and 8 as written, not fitted."""
-    return BayesianMembershipMapping(noise="shared", standardize=False, far="plain")
+    return BayesianMembershipMapping(noise="shared", standardize=False, bandwidth=1.0, far="plain")
 
 
 def privacy_leakage(

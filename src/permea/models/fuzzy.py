@@ -11,6 +11,7 @@ negative free energy F (2.139). This file has the estimators, the rules they rep
 inference.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
@@ -27,8 +28,10 @@ from permea._validate import Accepted, boolean, number, one_of, validate_paramet
 from permea.models.base import FLOATS, MultiOutputRegressor, count_of, row_norms, warn_shrunk
 from permea.models.encoding import leading_directions
 from permea.models.inducing import (
+    best_bandwidth,
     k_means,
     pivot_order,
+    rows_to_try,
     scale_inputs,
     unit_range_scales,
     unscale_inputs,
@@ -58,7 +61,9 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
         "max_iter": whole(1),
     }
 
-    def _learn(self, X: Array, Y: Array, encoder: Array, origin: Array) -> Self:
+    def _learn(
+        self, X: Array, Y: Array, encoder: Array, origin: Array, bandwidth: float | str = 1.0
+    ) -> Self:
         """Learn a deep fuzzy model from ``X`` to ``Y`` (002 Algorithm 1).
 
         Rule centres are centroids of k-means, W holds the inverse squared ranges. Layers are added
@@ -67,14 +72,11 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
         All distances are taken between inputs minus ``origin``.
         """
         X = X - origin
-        scales = unit_range_scales(X)
-        scaled = scale_inputs(X, scales)
-        order, _ = pivot_order(scaled, count_of("n_rules", self.n_rules, len(X)))
-        if self.clustering == "scaled":
-            centres, labels = k_means(scaled, scaled[order])
-        else:
-            centres, labels = k_means(X, X[order])
-            centres = scale_inputs(centres, scales)
+        n_rules = count_of("n_rules", self.n_rules, len(X))
+        if bandwidth == "auto":
+            bandwidth = self._best_bandwidth(X, Y, n_rules)
+        scales = unit_range_scales(X) / X.dtype.type(bandwidth)
+        scaled, centres, labels = self._place_rules(X, scales, n_rules)
         max_layers = self.max_layers if encoder.shape[1] == X.shape[1] else 1
         kept: list[Posterior] = []
         inputs, n_iter = scaled, 0
@@ -103,6 +105,29 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
         self.n_layers_ = len(kept)
         self.n_iter_ = n_iter
         return self
+
+    def _place_rules(self, X: Array, scales: Array, n_rules: int) -> tuple[Array, Array, Array]:
+        """Scaled inputs, centres of the rules among them, and the rule nearest to each row."""
+        scaled = scale_inputs(X, scales)
+        order, _ = pivot_order(scaled, n_rules)
+        if self.clustering == "scaled":
+            return scaled, *k_means(scaled, scaled[order])
+        centres, labels = k_means(X, X[order])
+        return scaled, scale_inputs(centres, scales), labels
+
+    def _best_bandwidth(self, X: Array, Y: Array, n_rules: int) -> float:
+        """The bandwidth with which rows that are left out are predicted best, by one layer."""
+        rows = rows_to_try(len(X))
+        n_rules = max(math.ceil(len(X[rows]) / len(X) * n_rules), 1)
+        X, Y, ranges = X[rows], Y[rows], unit_range_scales(X[rows])
+
+        def error_of(bandwidth: float) -> float:
+            scales = ranges / X.dtype.type(bandwidth)
+            scaled, centres, _ = self._place_rules(X, scales, n_rules)
+            inference = ConsequentInference(rule_degrees(scaled, centres), Y)
+            return inference.left_out(inference.infer(self.tol, self.max_iter).precision)
+
+        return best_bandwidth(error_of)
 
     def _inputs(self, X: Array) -> Array:
         """Validated inputs of the fuzzy system."""
@@ -174,6 +199,10 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
     clustering : {"scaled", "inputs"}, default="scaled"
         What k-means looks at to place the rules: inputs divided by their ranges, so that their
         units do not matter, or inputs as they are, which is step 2 of Algorithm 1.
+    bandwidth : float or "auto", default="auto"
+        Factor on the input ranges that W is made of. 1 is step 3 of Algorithm 1, which is wide for
+        few inputs. "auto" picks the power of two with which rows that are left out are predicted
+        best; with more than 1000 rows, by a fixed choice of 1000 of them.
     tol : float, default=1e-6
         Inference ends when the precision changes by less than this share of itself.
     max_iter : int, default=1000
@@ -207,6 +236,10 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
     (20, 'rule')
     """
 
+    bandwidth: float | str = "auto"
+
+    _parameters: ClassVar[Accepted] = {"bandwidth": number(above=0) | one_of("auto")}
+
     def fit(self, X: Array, y: Array) -> Self:
         """Learn the rules.
 
@@ -230,7 +263,7 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
         largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)
         encoder = V * np.sign(largest)
         # Distances depend on differences only: centred inputs keep the digits that differ.
-        return self._learn(X, Y, encoder, X.mean(axis=0))
+        return self._learn(X, Y, encoder, X.mean(axis=0), self.bandwidth)
 
     def predict(self, X: Array) -> Array:
         """Outputs for new inputs.
@@ -552,6 +585,7 @@ class ConsequentInference:
 
     def __init__(self, K: Array, Y: Array) -> None:
         K, Y = K.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
+        self.K, self.Y = K, Y
         self.N, self.p = Y.shape
         self.M = K.shape[1]
         self.path = RidgePath(K.T @ K, K.T @ Y)
@@ -565,6 +599,10 @@ class ConsequentInference:
         values = self.path.values
         trace = self.p * float(np.sum(values / (_PRIOR + precision * values)))
         return float(_PRIOR + 0.5 * (max(squares, rounding) + trace))
+
+    def left_out(self, precision: float) -> float:
+        """Mean squared error on rows that are left out, for a given β̂."""
+        return self.path.left_out(_PRIOR / precision, self.K, self.Y)
 
     def free_energy(self, precision: float, rate: float) -> float:
         """F of (2.139): α as it is for β̂ = ``precision``, β as it is for b̂ = ``rate``."""

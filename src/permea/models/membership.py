@@ -11,7 +11,7 @@ updates of β. This file has the estimators first, then the mapping and the two 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -39,17 +39,17 @@ from permea.models.base import FLOATS, MultiOutputRegressor, count_of
 from permea.models.encoding import Encoding, principal_encoding
 from permea.models.inducing import (
     InducingSearch,
+    best_bandwidth,
     gaussian_kernel,
     k_means,
     pivot_order,
+    rows_to_try,
     scale_inputs,
     unit_range_scales,
     unscale_inputs,
 )
 from permea.models.linear_algebra import RidgePath, jittered_cholesky
 
-_SMALLEST_BANDWIDTH, _LARGEST_BANDWIDTH = 2.0**-8, 2.0**8
-_MOST_FAILURES = 2  # bandwidths in a row that may fail to improve
 _CHUNK_ENTRIES = 4_000_000  # kernel values held at once: bounds the memory of every query
 _ONES = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
@@ -126,6 +126,7 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
                 input_variance=variance,
                 kernel_variance=self.kernel_variance,
                 priors=self.gamma_priors,
+                bandwidth=bandwidth,
                 **common,
             )
         else:
@@ -145,8 +146,8 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
               \qquad w_k = (\max_i x_k^i - \min_i x_k^i)^{-2}
 
     (001 eq. 1.15, 1.17, 1.53), interpolated between M inducing points (001 eq. 1.34), and the data
-    as output plus disturbance. Every parameter follows from the data by a formula; nothing is
-    tuned, no gradient is followed and nothing is drawn at random.
+    as output plus disturbance. Every parameter but the bandwidth follows from the data by a
+    formula; no gradient is followed, and the same rows always give the same model.
 
     Parameters
     ----------
@@ -169,10 +170,10 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
         Degrees of freedom ν > 2 (001 eq. 1.52). With ``disturbance="gamma"`` they may be infinite.
     kappa : float, default=0.1
         Smallest smoothing level κ; "precision" only.
-    bandwidth : float or "auto", default=1.0
-        Factor on the input ranges that w is made of; "precision" only. 1 is 001 eq. (1.53).
-        "auto" picks a power of two by generalised cross-validation, which helps where inputs are
-        very few or very many.
+    bandwidth : float or "auto", default="auto"
+        Factor on the input ranges that w is made of. 1 is 001 eq. (1.53), which is wide for few
+        inputs and narrow for many. "auto" picks the power of two with which rows that are left out
+        are predicted best; with more than 1000 rows, by a fixed choice of 1000 of them.
     input_variance : float, default=0.01
         Variance σx² of every input; "gamma" only (000 Def. 5). With ``standardize`` it counts in
         units of the variance that the input has in the training rows.
@@ -218,7 +219,7 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
     True
     """
 
-    bandwidth: float | str = 1.0
+    bandwidth: float | str = "auto"
 
     _parameters: ClassVar[Accepted] = {"bandwidth": number(above=0) | one_of("auto")}
 
@@ -433,7 +434,7 @@ class Mapping(NamedTuple):
     precision: float  #: β
     smoothing: float  #: τ(M, σ²)
     n_iter: int  #: updates of β
-    validation_error: float = math.nan  #: mean squared error by generalised cross-validation
+    validation_error: float = math.nan  #: mean squared error on rows left out, if it was asked for
 
     def in_units(self, unit: float) -> "Mapping":
         """The mapping whose outputs are ``unit`` times these; (1.48) holds for it as well."""
@@ -469,6 +470,7 @@ def learn_precision_mapping(
     bandwidth: float | str = 1.0,
     tol: float = 1e-6,
     max_iter: int = 100,
+    validate: bool = False,
 ) -> Mapping:
     """Learn a membership mapping by 001 Algorithm 1.
 
@@ -481,11 +483,13 @@ def learn_precision_mapping(
     kappa, nu : float
         Smallest smoothing level κ and degrees of freedom ν.
     inducing : {"kmeans", "pivots"}
-    bandwidth : float
+    bandwidth : float or "auto"
         Factor on the ranges that the kernel weights are made of; 1 is (1.53).
     tol : float
         The iteration ends when β changes by less than this share of itself.
     max_iter : int
+    validate : bool
+        Compute ``validation_error`` for a bandwidth that is given, too.
 
     Returns
     -------
@@ -499,10 +503,12 @@ def learn_precision_mapping(
     >>> len(mapping.points), bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
     (3, True)
     """
+    common: dict[str, Any] = {
+        "kappa": kappa, "nu": nu, "inducing": inducing, "tol": tol, "max_iter": max_iter
+    }  # fmt: skip
+    validate = validate or bandwidth == "auto"
     if bandwidth == "auto":
-        return _learn_best_bandwidth(
-            X, Y, limit=limit, kappa=kappa, nu=nu, inducing=inducing, tol=tol, max_iter=max_iter
-        )
+        bandwidth = _chosen(learn_precision_mapping, X, Y, "limit", limit, common)
     scales = unit_range_scales(X) / X.dtype.type(bandwidth)
     found = InducingSearch(scale_inputs(X, scales), limit, kappa, nu, inducing).smoothest()
     # Steps 9 to 20 of the algorithm: σ², then α and β in turn until β converges.
@@ -521,7 +527,6 @@ def learn_precision_mapping(
             break
     strength = max(tau + error / scale, path.floor)
     Z = path.solve(strength)
-    left = 1 - path.trace(strength) / Y.shape[0]
     return Mapping(
         scales=scales,
         points=found.points,
@@ -530,52 +535,31 @@ def learn_precision_mapping(
         precision=1.0 / max(error, float(np.finfo(np.float64).tiny)),
         smoothing=scale * tau,
         n_iter=n_iter,
-        validation_error=error / max(left, rounding) ** 2,
+        validation_error=path.left_out(strength, B, Y) if validate else math.nan,
     )
 
 
-def _learn_best_bandwidth(X: Array, Y: Array, **parameters: Any) -> Mapping:
-    """Learn with the bandwidth, a power of two, that generalised cross-validation prefers.
+def _chosen(
+    learn: Callable[..., "Mapping"], X: Array, Y: Array, name: str, M: int, common: dict[str, Any]
+) -> float:
+    """The bandwidth with which rows that are left out are predicted best.
 
-    The weights of (1.53) are wide for few inputs and narrow for many, because squared distances
-    add up over the inputs. From 1 on, the bandwidth is divided or else multiplied by four while
-    that lowers
-
-        GCV = (1/pN) ‖Y − HY‖² / (1 − Tr H / N)²,     H = B (BᵀB + λI)⁻¹ Bᵀ,
-
-    which estimates the error on new rows without leaving any out, and in the end half and double
-    of the best are tried. M follows 001 Algorithm 1 for every bandwidth. The estimate can be too
-    optimistic about narrow kernels: check the choice on rows of your own.
+    ``learn`` gets M, in proportion to the rows that are tried, under its ``name``.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> fixed = learn_precision_mapping(X, np.sin(9 * X), limit=100)
-    >>> better = learn_precision_mapping(X, np.sin(9 * X), limit=100, bandwidth="auto")
+    >>> Y = np.sin(9 * X)
+    >>> fixed = learn_precision_mapping(X, Y, limit=100, validate=True)
+    >>> better = learn_precision_mapping(X, Y, limit=100, bandwidth="auto")
     >>> better.validation_error < 0.1 * fixed.validation_error
     True
     """
-    tried = {1.0: learn_precision_mapping(X, Y, bandwidth=1.0, **parameters)}
-
-    def improves(bandwidth: float) -> bool:
-        least = min(mapping.validation_error for mapping in tried.values())
-        tried[bandwidth] = learn_precision_mapping(X, Y, bandwidth=bandwidth, **parameters)
-        return tried[bandwidth].validation_error < least
-
-    def best() -> float:
-        return min(tried, key=lambda bandwidth: tried[bandwidth].validation_error)
-
-    for factor in (0.25, 4.0):
-        bandwidth, failures = factor, 0
-        while failures < _MOST_FAILURES and _SMALLEST_BANDWIDTH <= bandwidth <= _LARGEST_BANDWIDTH:
-            failures = 0 if improves(bandwidth) else failures + 1
-            bandwidth *= factor
-        if best() != 1.0:
-            break
-    for bandwidth in (best() / 2, best() * 2):
-        improves(bandwidth)
-    return tried[best()]
+    rows = rows_to_try(len(X))
+    X, Y, share = X[rows], Y[rows], len(X[rows]) / len(X)
+    common = {**common, name: max(math.ceil(share * M), 1), "validate": True}
+    return best_bandwidth(lambda width: learn(X, Y, bandwidth=width, **common).validation_error)
 
 
 def mean_variance(Y: Array) -> float:
@@ -595,8 +579,10 @@ def learn_gamma_mapping(
     kernel_variance: float = 1.0,
     priors: Sequence[float] = _ONES,
     inducing: str = "kmeans",
+    bandwidth: float | str = 1.0,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    validate: bool = False,
 ) -> Mapping:
     """Learn a membership mapping by 000 Algorithm 1.
 
@@ -618,9 +604,13 @@ def learn_gamma_mapping(
     priors : sequence of 6 floats
         a_τ, b_τ, a_r, b_r, a_s, b_s.
     inducing : {"kmeans", "pivots"}
+    bandwidth : float or "auto"
+        Factor on the ranges that the kernel weights are made of; 1 is step 3.
     tol : float
         The iteration ends when β changes by less than this share of itself.
     max_iter : int
+    validate : bool
+        Compute ``validation_error`` for a bandwidth that is given, too.
 
     Returns
     -------
@@ -634,7 +624,14 @@ def learn_gamma_mapping(
     >>> bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
     True
     """
-    scales = unit_range_scales(X)
+    common: dict[str, Any] = {
+        "nu": nu, "input_variance": input_variance, "kernel_variance": kernel_variance,
+        "priors": priors, "inducing": inducing, "tol": tol, "max_iter": max_iter,
+    }  # fmt: skip
+    validate = validate or bandwidth == "auto"
+    if bandwidth == "auto":
+        bandwidth = _chosen(learn_gamma_mapping, X, Y, "n_inducing", n_inducing, common)
+    scales = unit_range_scales(X) / X.dtype.type(bandwidth)
     scaled = scale_inputs(X, scales)
     points = scaled[pivot_order(scaled, n_inducing)[0]]
     if inducing == "kmeans":
@@ -660,6 +657,7 @@ def learn_gamma_mapping(
         precision=gammas.precision,
         smoothing=kernel_variance * system.smoothing,
         n_iter=n_iter,
+        validation_error=system.left_out(gammas.precision, kernel, Y) if validate else math.nan,
     )
 
 
@@ -694,6 +692,11 @@ class GammaSystem:
         """
         strength = 1 / (self.scale * precision)
         return max(self.path.residual(strength, self.energy), self.rounding)
+
+    def left_out(self, precision: float, kernel: "AveragedKernel", Y: Array) -> float:
+        """Mean squared error on rows that are left out; their inputs are counted as certain."""
+        B = solve_triangular(self.factor, kernel.Psi.T, lower=True, check_finite=False).T
+        return self.path.left_out(1 / (self.scale * precision), B, Y)
 
     def coefficients(self, precision: float) -> Array:
         """σ² α with α of 000 eq. (89)."""

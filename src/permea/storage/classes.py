@@ -254,7 +254,7 @@ _store(
 )  # fmt: skip
 
 _estimator(
-    "FuzzyModel", "models.fuzzy", check.one_output("q"), **_RULES,
+    "FuzzyModel", "models.fuzzy", check.one_output("q"), **_RULES, bandwidth=_BANDWIDTH,
     fitted={
         "_one_output": FLAG,
         "system_": One("FuzzySystem", n="p", q="q"), "precision_": UNBOUNDED, "n_layers_": COUNT,

@@ -288,7 +288,7 @@ def learn_mapping(
     if not rows:
         return None
     inputs, outputs = np.concatenate(images), np.concatenate(rows)
-    mapping = MembershipMapping() if model is None else clone(model)
+    mapping = MembershipMapping(bandwidth=1.0) if model is None else clone(model)
     if not isinstance(mapping.max_inducing, Integral):
         limit = count_of("max_inducing", mapping.max_inducing, len(inputs))
         mapping.set_params(max_inducing=min(limit, _MOST_INDUCING))
