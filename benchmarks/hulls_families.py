@@ -57,8 +57,12 @@ def one_run(name, features, epsilon, seed):
     if name != "mnist":
         score("MomentClassifier", lambda: permea.MomentClassifier(**shared).fit(X, y))
     hulls = score("HullClassifier", lambda: permea.HullClassifier(**shared).fit(X, y))
+    most = hulls.hulls_.n_spread()  # no more layers than dimensions
+    depth = {family: {} if family == "FuzzyClassifier" else {"n_layers": min(5, most)}
+             for family in FAMILIES}  # fmt: skip
     for family in FAMILIES:
-        score(family, lambda family=family: getattr(permea, family)(**draw).learn_drawn(hulls))
+        model = getattr(permea, family)(**draw, **depth[family])
+        score(family, lambda model=model: model.learn_drawn(hulls))
     return found, took
 
 

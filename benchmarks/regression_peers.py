@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVR
 
-from permea.models import FuzzyModel, MembershipMapping
+from permea.models import BayesianMembershipMapping, FuzzyModel, MembershipMapping
 
 ROWS = size(1000, 60)  # at most so many training rows, for the sake of the peers
 
@@ -67,8 +67,10 @@ def models(n, p):
     widths = [w / n for w in (0.1, 0.3, 1, 3, 10)]
     strengths = [1e-4, 1e-3, 1e-2, 0.1, 1, 10]
     yield "MembershipMapping()", MembershipMapping()
-    yield 'MembershipMapping(bandwidth="auto")', MembershipMapping(bandwidth="auto")
+    yield "MembershipMapping(bandwidth=1)", MembershipMapping(bandwidth=1)
     yield 'MembershipMapping("gamma")', MembershipMapping(disturbance="gamma")
+    yield "BayesianMembershipMapping()", BayesianMembershipMapping()
+    yield "FuzzyModel()", FuzzyModel()
     yield "FuzzyModel(n_rules=0.05)", FuzzyModel(n_rules=0.05)
     yield (
         "KernelRidge, searched",

@@ -80,9 +80,9 @@ def start(task, first):
 def steps_of(method, n_layers):
     """Dimension, share of inducing points and depth of each iteration."""
     if method == "source2target":
-        return [(n, documents.SHARE, n_layers) for n in documents._SOURCE_DIMENSIONS]
-    depths = [1] * (len(documents._CENTRE_DIMENSIONS) - 1) + [n_layers]
-    return list(zip(documents._CENTRE_DIMENSIONS, documents.SHARES, depths, strict=True))
+        return [(n, documents.SHARE, n_layers) for n in documents.SOURCE_DIMENSIONS]
+    depths = [1] * (len(documents.CENTRE_DIMENSIONS) - 1) + [n_layers]
+    return list(zip(documents.CENTRE_DIMENSIONS, documents.SHARES, depths, strict=True))
 
 
 def model_of(method, task, target, labels):

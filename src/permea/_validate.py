@@ -104,6 +104,7 @@ def instance(*types: type) -> Accepts:
     )
 
 
+infinity = Accepts(lambda value: _is_a(Real, value) and value == math.inf, "infinity")
 boolean = Accepts(lambda value: isinstance(value, bool | np.bool_), "True or False")
 jobs = Accepts(lambda value: _is_a(Integral, value), "a whole number") | None
 random_state = whole(0, 2**32 - 1) | instance(np.random.RandomState) | None
@@ -120,6 +121,7 @@ def accepted(estimator_class: type) -> Accepted:
 def validate_parameters(estimator: Any) -> None:
     """Raise an error if a parameter of an estimator has a value that its class does not accept.
 
+    Parameters that do not go together are found by its method ``_check_parameters``, if it has one.
     The message quotes numbers and short texts only: any other object may hold private rows.
 
     Examples
@@ -138,6 +140,8 @@ of at least 1; got 0.
             raise ParameterError(
                 f"{type(estimator).__name__}: {name} must be {declared[name].text}; got {given}."
             )
+    if hasattr(estimator, "_check_parameters"):
+        estimator._check_parameters()
 
 
 def _is_a(kind: type, value: object) -> bool:

@@ -8,6 +8,8 @@ import pytest
 
 import permea
 from permea.cli.commands.fabricate import cast_like
+from permea.privacy import Ledger
+from permea.privacy.release import plan
 
 from .conftest import PRIVATE, Shell
 
@@ -122,6 +124,96 @@ def test_the_saved_model_is_a_classifier_of_the_library(trained):
     assert model.distances(frame[list(model.columns)]).shape == (80, 2)
     assert model.certificate_.is_private
     assert not model.holds_private_rows_
+
+
+@pytest.mark.parametrize(
+    ("words", "depth", "dimensions"),
+    [
+        (("--family", "fuzzy"), 1, [2]),  # 002 has one, whose own layers are learned
+        (("--family", "fuzzy", "--layers", 3), 3, [2, 1, 1]),
+        (("--family", "membership"), 5, [2, 1, 1, 1, 1]),
+        (("--family", "kahm", "--layers", 4), 4, [2, 1, 1, 1]),
+    ],
+)
+def test_the_depth_is_that_of_the_family_or_what_was_asked_for(shell, words, depth, dimensions):
+    done = shell("train", "data.csv", "--label", "y", "--id", "id", *PRIVATE, "--components", 2,
+                 "--jobs", 1, *words, "-o", "m.permea")  # fmt: skip
+    assert done.code == 0, done.err
+    model = permea.load(shell.folder / "m.permea").classifier_
+    assert model.n_layers == depth
+    (branch,) = model.class_models_[0].branches_
+    assert [layer.n_components_ for layer in branch.layers_] == dimensions
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (("--family", "fuzzy", "--rules", 7, "--branch-size", 30),
+         {"n_rules": 7, "branch_size": 30}),
+        (("--family", "fuzzy", "--rules", 0.2), {"n_rules": 0.2}),
+        (("--family", "membership", "--inducing", 0.25, "--kappa", 0.05, "--nu", 3),
+         {"max_inducing": 0.25, "kappa": 0.05, "nu": 3.0}),
+        (("--family", "membership", "--disturbance", "gamma", "--nu", "inf"),
+         {"disturbance": "gamma", "nu": np.inf}),
+        (("--fabricate", "--fabrication-steps", 2), {"fabricate": 2}),
+    ],
+)  # fmt: skip
+def test_what_the_documents_name_can_be_set(shell, words, values):
+    done = shell("train", "data.csv", "--label", "y", "--id", "id", *PRIVATE, "--components", 2,
+                 "--jobs", 1, *words, "-o", "m.permea")  # fmt: skip
+    assert done.code == 0, done.err
+    model = permea.load(shell.folder / "m.permea").classifier_
+    assert {name: getattr(model, name) for name in values} == values
+    assert model.certificate_.is_private
+
+
+def test_the_order_of_the_document_is_not_private(shell):
+    done = shell("train", "data.csv", "--label", "y", "--id", "id", *PRIVATE, "--components", 2,
+                 "--branch-size", 30, "--partition-on", "original", "-o", "m.permea",
+                 "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    assert not json.loads(done.out)["private"]
+
+
+def test_a_bound_makes_the_noise_smaller(shell):
+    """d of 002: the mean magnitude of the noise is (1 - delta) d / epsilon."""
+    words = ("train", "data.csv", "--label", "y", "--id", "id", "--components", 2, "-e", 8,
+             "--delta", 0.01, "--domain", 0, 2, "-o", "m.permea")  # fmt: skip
+    done = shell(*words, "--bound", 0.5)
+    assert done.code == 0, done.err
+    model = permea.load(shell.folder / "m.permea")
+    assert model.certificate_.privacy.bound == 0.5
+    assert model.classifier.privacy.bound == 0.25  # of columns that were mapped to [0, 1]
+    magnitude = plan(model.classifier.privacy, 4).noise.expected_magnitude()
+    assert np.max(magnitude) == pytest.approx(0.99 * 0.25 / 8, rel=1e-3)
+    refused = shell(*words, "--bound", 3)
+    assert (refused.code, "bound must be positive" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--rules", 5), "--family kahm has no --rules"),
+        (("--family", "fuzzy", "--kappa", 1), "--family fuzzy has no --kappa"),
+        (("--family", "fuzzy", "--rules", 1.5), "Invalid value for '--rules'"),
+        (("--fabrication-steps", 2), "needs --fabricate"),
+        (("--unit", "record", "--class", "ill", "--class", "well", "--layers", 2),
+         "--family moments has no --layers"),
+        (("--unit", "record", "--class", "ill", "--class", "well", "--family", "hulls", "--nu", 2),
+         "--family hulls has no --nu"),
+        (("--family", "membership", "--nu", "inf"), "finite nu"),
+    ],
+)  # fmt: skip
+def test_options_that_a_family_does_not_have_are_refused(shell, words, told):
+    words = ("train", "data.csv", "--label", "y", "--id", "id", *PRIVATE, *words, "-o", "m.permea")
+    before = shell.files()
+    done = shell(*words, "--ledger", "l.db", "--budget", 20, 0.1)
+    assert done.code != 0
+    assert told in done.err
+    assert "m.permea" not in shell.files()
+    if "l.db" in shell.files():
+        assert Ledger(shell.folder / "l.db").spent.epsilon == 0
+    assert set(before) <= set(shell.files())
 
 
 def test_ranges_per_column_make_units_irrelevant(shell):

@@ -283,7 +283,8 @@ def test_every_family_learns_from_sums_over_people(hospital, family):
 @pytest.mark.parametrize("family", ["hulls", "kahm"])
 def test_hulls_and_families_of_drawn_rows_take_the_whole_path(hospital, family):
     """Train per person, predict, audit, report and federate, on a table as it is."""
-    options = ("--family", family, "--components", 3, "--layers", 1, "--jobs", 1)
+    size = ("--components", 3, "--layers", 1) if family == "kahm" else ()
+    options = ("--family", family, *size, "--jobs", 1)
     for name in ("h1.permea", "h2.permea"):
         done = hospital(*TRAIN, "--unit", "person", *options, "-o", name, "--json")
         assert done.code == 0, done.err

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import BaseEstimator
 
 from permea.compose import ConditionallyDeep, Wide, partition
-from permea.models import KernelAffineHullMachine, MembershipAutoencoder
+from permea.models import FuzzyAutoencoder, KernelAffineHullMachine, MembershipAutoencoder
 from permea.models.base import row_norms
 
 CLAIM = settings(max_examples=20, deadline=None, derandomize=True)
@@ -53,10 +54,10 @@ def test_layers_lose_one_component_each_and_share_the_encoding():
     np.testing.assert_allclose(tight.layers_[2].distance(Y), alone.distance(Y), atol=1e-6)
 
 
-def test_depth_ends_where_the_components_do():
+def test_rows_of_few_dimensions_have_all_layers():
     Y, _ = data(2, N=3)
     deep = ConditionallyDeep(KernelAffineHullMachine(n_components=6), n_layers=6).fit(Y)
-    assert len(deep.layers_) == 2
+    assert [layer.n_components_ for layer in deep.layers_] == [2, 1, 1, 1, 1, 1]
 
 
 FAMILIES = [
@@ -152,9 +153,70 @@ def test_a_backend_the_user_selects_is_used(backend):
     np.testing.assert_allclose(wide.distance(queries), plain.distance(queries), rtol=1e-9)
 
 
-def test_more_layers_than_components_are_refused():
-    with pytest.raises(ValueError, match="n_layers=5 is more than n_components=3"):
-        ConditionallyDeep(KernelAffineHullMachine(n_components=3), n_layers=5).fit(np.eye(6))
+class Subspace(BaseEstimator):
+    """A family without ``next_layer``: projection on principal directions."""
+
+    def __init__(self, n_components=3):
+        self.n_components = n_components
+
+    def fit(self, Y, y=None):
+        self.mean_ = Y.mean(axis=0)
+        self.basis_ = np.linalg.svd(Y - self.mean_)[2][: self.n_components]
+        return self
+
+    def reconstruct(self, Y):
+        return self.mean_ + (Y - self.mean_) @ self.basis_.T @ self.basis_
+
+    def distance(self, Y):
+        return row_norms(Y - self.reconstruct(Y))
+
+
+def kahm_image(Y, n, y):
+    """004 Definition 1 for the leading n principal directions, in plain inverses."""
+    N, p = Y.shape
+    centred = Y - Y.mean(axis=0)
+    P = np.linalg.svd(centred)[2][:n]
+    theta = np.atleast_2d(np.cov(P @ centred.T))
+
+    def kernel(a, b):
+        d = P @ (a - b)
+        return np.exp(-d @ np.linalg.inv(theta) @ d / (2 * n))
+
+    K = np.array([[kernel(a, b) for b in Y] for a in Y])
+    tau = 2 * np.sum(Y**2) / (p * N)
+    error = 0.0
+    for _ in range(200):  # λ = e + τ, e = R(e)
+        residual = (error + tau) * np.linalg.solve(K + (error + tau) * np.eye(N), Y)
+        error = np.sum(residual**2) / (p * N)
+    h = np.linalg.solve(K + (error + tau) * np.eye(N), [kernel(y, b) for b in Y])
+    return h @ Y / h.sum()
+
+
+@pytest.mark.parametrize(("n", "L"), [(1, 5), (3, 5), (2, 7)])
+def test_layer_l_has_n_minus_l_plus_1_dimensions_and_at_least_one(n, L):
+    """n_l = max(n - l + 1, 1) of 000, 001 and 003, and images by (51) and (53) of 004."""
+    Y, queries = data(7, N=25)
+    queries = queries[:4]
+    deep = ConditionallyDeep(KernelAffineHullMachine(n_components=n, tol=1e-10), n_layers=L).fit(Y)
+    dimensions = [max(n - layer + 1, 1) for layer in range(1, L + 1)]
+    assert [layer.n_components_ for layer in deep.layers_] == dimensions
+    images, last = [], queries
+    for dimension in dimensions:
+        last = np.array([kahm_image(Y, dimension, y) for y in last])
+        images.append(last)
+    np.testing.assert_allclose(deep.images(queries), images, atol=1e-7)
+    nearest = np.min([row_norms(queries - image) for image in images], axis=0)
+    np.testing.assert_allclose(deep.distance(queries), nearest, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "model", [MembershipAutoencoder(n_components=2), FuzzyAutoencoder(n_components=2), Subspace(2)]
+)
+def test_every_family_has_as_many_layers_as_asked_for(model):
+    Y, queries = data(8, N=30)
+    deep = ConditionallyDeep(model, n_layers=5).fit(Y)
+    assert [layer.n_components for layer in deep.layers_] == [2, 1, 1, 1, 1]
+    np.testing.assert_allclose(deep.distance(queries), through_the_layers(deep, queries))
 
 
 @pytest.mark.parametrize("estimator", [ConditionallyDeep(n_layers=0), Wide(branch_size=0)])

@@ -145,8 +145,35 @@ def test_a_party_trains_on_class_moments(tmp_path, unit, text, kind):
 
 
 @pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('family = "membership"\ndisturbance = "gamma"\nnu = inf\nmax_inducing = 0.25\n',
+         {"disturbance": "gamma", "nu": np.inf, "max_inducing": 0.25}),
+        ('family = "membership"\nkappa = 0.05\n', {"kappa": 0.05}),
+        ('family = "fuzzy"\nn_rules = 5\nbranch_size = 40\n', {"n_rules": 5, "branch_size": 40}),
+        ("fabricate = 2\nbound = 0.5\n", {"fabricate": 2}),
+        ("n_layers = 5\n", {"n_layers": 5}),
+    ],
+)  # fmt: skip
+def test_a_party_can_set_what_the_documents_name(tmp_path, text, values):
+    np.savez(tmp_path / "rows.npz", X=X, y=Y)
+    made = config(tmp_path, f"n_components = 2\n{text}")
+    train_model(made)
+    model = load(made.model)
+    assert {name: getattr(model, name) for name in values} == values
+    assert model.certificate_.privacy.bound == (0.5 if "bound" in text else None)
+    assert model.certificate_.is_private
+
+
+def test_a_party_may_choose_the_order_of_the_document(tmp_path):
+    made = config(tmp_path, 'partition_on = "original"\n')
+    assert made.training.model().partition_on == "original"
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("n_rules = 5\n", "has no"),
         ('family = "hulls"\nunit = "record"\n', "classes is missing"),
         ('unit = "person"\nrows_per_person = 2\n', "classes is missing"),
         ('family = "trees"\n', "family in .train. must be one of"),

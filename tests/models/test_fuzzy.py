@@ -147,6 +147,80 @@ def test_images_walk_through_all_layers():
     np.testing.assert_allclose(model.reconstruct(curve()[:5]), Y, atol=1e-9)
 
 
+def deep_model_002(X, Y, centres, most=10, updates=3000):
+    """002 Algorithm 1, steps 3 to 17, line by line, for given rule centres a^m."""
+
+    def degrees(x):  # (2.110)
+        exponents = -0.5 * ((x[:, None] - centres) ** 2 @ W)
+        K = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+        return K / K.sum(axis=1, keepdims=True)
+
+    W = 1 / np.ptp(X, axis=0) ** 2
+    _, vectors = np.linalg.eigh(Y.T @ Y / len(Y))
+    V = vectors[:, ::-1][:, : X.shape[1]]  # (2.148)
+    V = V * np.sign([column[np.abs(column).argmax()] for column in V.T])
+    x, kept, best = X, [], 0.0
+    while len(kept) < most:
+        K, beta = degrees(x), 1.0
+        for _ in range(updates):
+            Lambda = PRIOR * np.eye(len(centres)) + beta * K.T @ K  # (2.150)
+            m = np.linalg.solve(Lambda, beta * K.T @ Y)  # (2.151)
+            a = PRIOR + 0.5 * Y.size  # (2.152)
+            trace = Y.shape[1] * np.trace(np.linalg.solve(Lambda, K.T @ K))
+            b = PRIOR + 0.5 * (np.sum((Y - K @ m) ** 2) + trace)  # (2.153)
+            beta = a / b  # (2.154)
+        if beta <= best:
+            break
+        kept, best = [*kept, m], beta
+        x = K @ m @ V  # (2.118)
+
+    def predict(x):  # (2.116)
+        for m in kept:
+            y = degrees(x) @ m
+            x = y @ V
+        return y
+
+    return len(kept), predict
+
+
+@pytest.mark.parametrize("clustering", ["scaled", "inputs"])
+@pytest.mark.parametrize("seed", range(6))
+def test_deep_model_is_002_algorithm_1(seed, clustering):
+    """Inputs far from zero: what layers after the first read is compared with the same centres."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform([3, -5], [4, -4], size=(60, 2))
+    t = X.sum(axis=1)
+    Y = np.column_stack([X, np.sin(3 * t), t**2]) + 0.05 * rng.normal(size=(60, 4))
+    model = FuzzyModel(n_rules=4, clustering=clustering, bandwidth=1, tol=1e-12, max_iter=3000).fit(
+        X, Y
+    )
+    centres = np.stack([rule.centre for rule in model.rules()])
+    n_layers, predict = deep_model_002(X, Y, centres)
+    assert model.n_layers_ == n_layers
+    np.testing.assert_allclose(model.predict(X[:20]), predict(X[:20]), atol=1e-6)
+
+
+def test_some_regressions_keep_several_layers():
+    kept = [
+        FuzzyModel(n_rules=n_rules, bandwidth=1).fit(curve()[:, :1] + 7, curve() + 7).n_layers_
+        for n_rules in (2, 3, 5, 10)
+    ]
+    assert max(kept) > 1
+
+
+def test_rules_of_inputs_as_they_are_stand_at_means_of_their_rows():
+    """002 Algorithm 1, step 2: a fixed point of k-means on the inputs, not on scaled ones."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 2)) * [1, 50] + 4
+    model = FuzzyModel(n_rules=6, clustering="inputs").fit(X, X[:, 0])
+    a = np.stack([rule.centre for rule in model.rules()])
+    nearest = ((X[:, None] - a) ** 2).sum(axis=2).argmin(axis=1)
+    means = np.stack([X[nearest == m].mean(axis=0) for m in range(6)])
+    np.testing.assert_allclose(a, means, atol=1e-9)
+    scaled = np.stack([rule.centre for rule in FuzzyModel(n_rules=6).fit(X, X[:, 0]).rules()])
+    assert np.abs(scaled - a).max() > 0.1
+
+
 def test_model_with_fewer_outputs_than_inputs_has_one_layer():
     X, y = load_diabetes(return_X_y=True)
     assert FuzzyModel(n_rules=10).fit(X, y).n_layers_ == 1

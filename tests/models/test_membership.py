@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from permea.models import ShrunkWarning
+from permea.models import BayesianMembershipMapping, FuzzyModel, ShrunkWarning
 from permea.models.membership import MembershipAutoencoder, MembershipMapping
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=15)
@@ -95,6 +95,29 @@ def test_far_predictions_tend_to_the_mean():
     X, y = rng.normal(size=(50, 2)), rng.normal(size=50) + 7
     model = MembershipMapping().fit(X, y)
     np.testing.assert_allclose(model.predict(np.array([[1e8, 0], [-1e300, 1e300]])), y.mean())
+
+
+SINES = pytest.mark.parametrize(
+    ("low", "high", "N"), [(0, 2 * np.pi, 400), (-3, 3, 400), (0, 10, 400), (0, 2 * np.pi, 1500)]
+)
+
+
+@SINES
+@pytest.mark.parametrize("model", [MembershipMapping(), BayesianMembershipMapping(), FuzzyModel()])
+def test_every_regressor_learns_a_sine_with_its_defaults(model, low, high, N):
+    X = np.linspace(low, high, N)[:, None]
+    y = np.sin(X[:, 0])
+    assert np.abs(model.fit(X, y).predict(X) - y).mean() < 0.01
+    between = X[:-1] + 0.5 * (high - low) / N
+    assert np.abs(model.predict(between) - np.sin(between[:, 0])).mean() < 0.01
+
+
+def test_the_widths_of_the_documents_are_a_value_of_the_parameter():
+    X = np.linspace(0, 2 * np.pi, 400)[:, None]
+    for kind in (MembershipMapping, BayesianMembershipMapping, FuzzyModel):
+        model = kind(bandwidth=1).fit(X, np.sin(X[:, 0]))
+        scales = model.system_.scales if kind is FuzzyModel else model.mapping_.scales
+        np.testing.assert_allclose(scales, 1 / np.ptp(X))
 
 
 @pytest.mark.parametrize("frequency", [1, 4, 9, 20])
@@ -179,6 +202,9 @@ class TestDegenerateInput:
         {"disturbance": "laplace"},
         {"inducing": "random"},
         {"input_variance": -1.0},
+        {"kernel_variance": 0.0},
+        {"gamma_priors": (1, 1)},
+        {"gamma_priors": (0.5, 1, 1, 1, 1, 1)},
     ],
 )
 def test_impossible_parameters_are_refused(parameters):

@@ -5,14 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad, quad
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln
 from scipy.stats import multivariate_t, norm
 
-from permea.models.inducing import InducingSearch, gaussian_kernel, unit_range_scales
+from permea.models.fuzzy import ConsequentInference, FuzzyAutoencoder, FuzzyModel
+from permea.models.inducing import (
+    InducingSearch,
+    best_bandwidth,
+    gaussian_kernel,
+    unit_range_scales,
+)
 from permea.models.membership import (
     AveragedKernel,
     Gammas,
     GammaSystem,
+    MembershipAutoencoder,
+    MembershipMapping,
     averaged_weights,
     learn_gamma_mapping,
     learn_precision_mapping,
@@ -74,12 +82,34 @@ def test_precision_is_the_inverse_mean_squared_error(seed):
     assert 1 / mapping.precision == pytest.approx(np.mean((Y - mapping(X)) ** 2), rel=1e-6)
 
 
-def test_validation_error_is_generalised_cross_validation():
+def test_validation_error_leaves_one_row_out_after_the_other():
+    """With kernel, inducing points, σ² and β as they are, α is learned without each row."""
     X, Y = problem(6)
-    mapping = learn_precision_mapping(X, Y, limit=15)
-    hat = LongWay(mapping, X, nu=2.1).direct_output(np.eye(len(X)))
-    expected = np.mean((Y - hat @ Y) ** 2) / (1 - np.trace(hat) / len(X)) ** 2
-    assert mapping.validation_error == pytest.approx(expected, rel=1e-5)
+    mapping = learn_precision_mapping(X, Y, limit=15, validate=True)
+    long_way = LongWay(mapping, X, nu=2.1)
+    errors = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        Kxa = long_way.Kxa[others]
+        middle = Kxa.T @ Kxa + long_way.tau * long_way.Kaa + long_way.Kaa / mapping.precision
+        alpha = np.linalg.solve(middle, Kxa.T @ Y[others])
+        errors.append(np.mean((Y[i] - long_way.Kxa[i] @ alpha) ** 2))
+    assert mapping.validation_error == pytest.approx(np.mean(errors), rel=1e-5)
+    assert mapping.validation_error > 1 / mapping.precision  # rows that were learned from
+
+
+def test_rules_are_validated_on_rows_left_out():
+    X, Y = problem(6)
+    K = FuzzyModel(n_rules=5).fit(X, Y).system_.degrees(X)
+    inference = ConsequentInference(K, Y)
+    beta = inference.infer(1e-6, 1000).precision
+    errors = []
+    for i in range(len(X)):
+        others = np.arange(len(X)) != i
+        Lambda = 1e-6 * np.eye(K.shape[1]) + beta * K[others].T @ K[others]
+        means = np.linalg.solve(Lambda, beta * K[others].T @ Y[others])
+        errors.append(np.mean((Y[i] - K[i] @ means) ** 2))
+    assert inference.left_out(beta) == pytest.approx(np.mean(errors), rel=1e-4)
 
 
 @pytest.mark.parametrize("bandwidth", [0.25, 4.0])
@@ -87,6 +117,27 @@ def test_bandwidth_is_a_factor_on_the_ranges(bandwidth):
     X, Y = problem(6)
     mapping = learn_precision_mapping(X, Y, limit=15, bandwidth=bandwidth)
     np.testing.assert_allclose(mapping.scales * np.ptp(X, axis=0) * bandwidth, 1)
+    gamma = learn_gamma_mapping(X, Y, n_inducing=15, input_variance=0.0, bandwidth=bandwidth)
+    np.testing.assert_allclose(gamma.scales * np.ptp(X, axis=0) * bandwidth, 1)
+    model = FuzzyModel(bandwidth=bandwidth).fit(X, Y)
+    np.testing.assert_allclose(model.system_.scales * np.ptp(X, axis=0) * bandwidth, 1)
+
+
+@pytest.mark.parametrize("best", [2.0**-6, 0.125, 1.0, 8.0, 64.0])
+def test_the_search_finds_the_best_bandwidth(best):
+    tried = []
+
+    def error_of(bandwidth):
+        tried.append(bandwidth)
+        return abs(np.log2(bandwidth / best)) + 1
+
+    assert best_bandwidth(error_of) == best
+    assert len(tried) <= 16
+
+
+def test_a_better_bandwidth_above_is_found_beside_a_good_one_below():
+    errors = {0.25: 5.0, 4.0: 1.0, 1.0: 9.0}
+    assert best_bandwidth(lambda bandwidth: errors.get(bandwidth, 20.0)) == 4.0
 
 
 def test_a_mapping_in_other_units_obeys_the_same_equations():
@@ -225,6 +276,126 @@ def test_gamma_updates_are_stationary_points_of_their_objective():
     again = gammas.updated(system.objective(gammas.precision), Y.size)
     np.testing.assert_allclose(again, gammas, rtol=1e-5)
     assert min(gammas) > 0
+
+
+def gamma_mapping_000(X, Y, a, nu, variance, scale, priors, rounds=20_000):
+    """000 Algorithm 1, steps 3 to 13, line by line, for given inducing points."""
+    a_tau, b_tau, a_r, b_r, a_s, b_s = priors
+    w = 1 / np.ptp(X, axis=0) ** 2
+    N, M, p = len(X), len(a), Y.shape[1]
+    Kaa = scale * np.exp(-0.5 * ((a[:, None] - a) ** 2 @ w))
+
+    def G(x):  # (83)
+        factor = scale / np.prod(np.sqrt(1 + w * variance))
+        return factor * np.exp(-0.5 * ((x[:, None] - a) ** 2 @ (w / (1 + w * variance))))
+
+    Psi, xi = G(X), scale * N  # (154), (153)
+    Phi = np.empty((M, M))  # (155)
+    for m in range(M):
+        for k in range(M):
+            near = np.exp(-0.25 * np.sum(w * (a[m] - a[k]) ** 2))
+            far = (0.5 * (a[m] + a[k]) - X) ** 2 @ (w / (1 + 2 * w * variance))
+            Phi[m, k] = near * np.exp(-far).sum() / np.prod(np.sqrt(1 + 2 * w * variance))
+    Phi *= scale**2
+    t = (xi - np.trace(INVERSE(Kaa) @ Phi)) / (nu + M - 2)
+    at, bt, az, bz, ar, br = np.ones(6)
+    as_, bs = a_s + ar / br, b_s + (ar / br) * (az / bz)
+    for _ in range(rounds):
+        alpha = INVERSE(Phi + t * Kaa + Kaa / ((at / bt) * (az / bz))) @ Psi.T @ Y  # (88)
+        u = Kaa @ alpha
+        v = INVERSE(Kaa) @ u
+        O = np.sum(Y**2) - 2 * np.sum(v * (Psi.T @ Y)) + np.sum(v * (Phi @ v))  # noqa: E741
+        O += t * np.sum(u * v)  # noqa: E741  (96)
+        before = (at / bt) * (az / bz)
+        at, bt = a_tau + 0.5 * N * p, b_tau + az / (2 * bz) * O  # (67), (68)
+        az, bz = 1 + 0.5 * N * p + ar / br, (ar / br) * (as_ / bs) + at / (2 * bt) * O
+        ar, br = (
+            a_r,
+            (
+                b_r
+                + (as_ / bs) * (az / bz)
+                - digamma(as_)
+                + np.log(bs)
+                - 1
+                - digamma(az)
+                + np.log(bz)
+            ),
+        )  # (73), (74)
+        as_, bs = a_s + ar / br, b_s + (ar / br) * (az / bz)  # (76), (77)
+        if abs((at / bt) * (az / bz) - before) <= 1e-13 * before:
+            break
+    alpha = INVERSE(Phi + t * Kaa + Kaa / ((at / bt) * (az / bz))) @ Psi.T @ Y
+    return lambda x: G(x) @ alpha
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.2, 7.0])
+@pytest.mark.parametrize("priors", [(1, 1, 1, 1, 1, 1), (2, 0.5, 3, 2, 1.5, 4)])
+@pytest.mark.parametrize("nu", [2.1, np.inf])
+def test_the_gamma_mapping_is_000_algorithm_1(scale, priors, nu):
+    X, Y = problem(2)
+    model = MembershipMapping(
+        max_inducing=6, disturbance="gamma", standardize=False, nu=nu, input_variance=0.03,
+        kernel_variance=scale, gamma_priors=priors, bandwidth=1, tol=1e-13, max_iter=20_000,
+    ).fit(X, Y)  # fmt: skip
+    # The published points are those of the averaged kernel, which moves no point.
+    predict = gamma_mapping_000(X, Y, model.inducing_points_, nu, 0.03, scale, priors)
+    np.testing.assert_allclose(model.predict(X), predict(X), atol=1e-6)
+    other = gamma_mapping_000(X, Y, model.inducing_points_, nu, 0.03, 3 * scale, (9, 9, 9, 9, 9, 9))
+    assert np.abs(model.predict(X) - other(X)).max() > 1e-4  # negative control
+
+
+def mapping_001(X, Y, a, rounds=500, nu=2.1):
+    """001 Algorithm 1, steps 9 to 20, for given inducing points."""
+    w = 1 / np.ptp(X, axis=0) ** 2
+    kxa = np.exp(-0.5 * ((X[:, None] - a) ** 2 @ w))
+    kaa = np.exp(-0.5 * ((a[:, None] - a) ** 2 @ w))
+    tau = (len(X) - np.trace(INVERSE(kaa) @ kxa.T @ kxa)) / (nu + len(a) - 2)  # (1.54)
+    variance = np.var(Y, axis=0, ddof=1).sum() / Y.shape[1]
+    scale = 1.0 if tau >= variance else variance / tau
+    Kxa, Kaa, tau, beta = scale * kxa, scale * kaa, scale * tau, 1.0
+    for _ in range(rounds):
+        alpha = np.linalg.solve(Kxa.T @ Kxa + tau * Kaa + Kaa / beta, Kxa.T @ Y)  # (1.49)
+        beta = 1 / np.mean((Y - Kxa @ alpha) ** 2)  # (1.58)
+    return scale, beta, Kxa @ alpha
+
+
+def with_constants():
+    rng = np.random.default_rng(4)
+    return np.column_stack([rng.normal(size=(40, 3)), np.full(40, 0.5), np.zeros((40, 4))])
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_features_that_never_vary_count_where_they_are_asked_to(drop):
+    """p of (1.56) and (1.58): all features, as 001 has it, or those that vary."""
+    Y = with_constants()
+    kept = Y[:, :3] if drop else Y
+    model = MembershipAutoencoder(
+        n_components=2, max_inducing=8, standardize=False, drop_constant=drop, tol=1e-13
+    ).fit(Y)
+    codes = (Y - Y.mean(axis=0))[:, model.encoding_.active] @ model.encoding_.components
+    scale, beta, image = mapping_001(codes, kept, model.mapping_.inducing_inputs())
+    assert model.scale_ == pytest.approx(scale, rel=1e-6)
+    assert model.precision_ == pytest.approx(beta, rel=1e-6)
+    np.testing.assert_allclose(model.reconstruct(Y)[:, : kept.shape[1]], image, atol=1e-7)
+    assert (model.reconstruct(Y)[:, 4:] == 0).all()
+    assert (model.reconstruct(Y)[:, 3] == 0.5).all() == drop
+
+
+def test_features_that_never_vary_count_in_the_precision_of_002():
+    Y = with_constants()
+    two = [FuzzyAutoencoder(n_components=2, n_rules=5, max_layers=1, drop_constant=drop).fit(Y)
+           for drop in (True, False)]  # fmt: skip
+    K = two[1].system_.degrees(Y @ two[1].system_.encoder)
+    inference = ConsequentInference(K, Y).infer(1e-6, 1000)
+    assert two[1].precision_ == pytest.approx(inference.precision)
+    assert two[0].precision_ != pytest.approx(two[1].precision_, rel=0.1)
+
+
+def test_infinite_nu_is_for_the_gamma_model():
+    X, Y = problem(1)
+    assert MembershipMapping(nu=np.inf, disturbance="gamma").fit(X, Y).smoothing_ == 0
+    with pytest.raises(ValueError, match="finite nu"):
+        MembershipMapping(nu=np.inf).fit(X, Y)
 
 
 def test_averaged_prediction_is_psi_times_alpha():

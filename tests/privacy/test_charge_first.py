@@ -242,8 +242,8 @@ def test_a_fork_between_two_stages_does_not_get_the_second_one_again():
 
 
 def refit_source(model, X, y):
-    too_deep = KAHMClassifier(n_components=2, n_layers=5)
-    model.set_params(privacy=None, classifier=too_deep).fit(X, y)
+    impossible = KAHMClassifier(n_components=2, tol=-1.0)
+    model.set_params(privacy=None, classifier=impossible).fit(X, y)
 
 
 def refit_moments(model, X, y):

@@ -106,6 +106,15 @@ def test_only_the_last_iteration_is_deep(problem, monkeypatch):
     assert depths == [1, 2, 2]
 
 
+@pytest.mark.parametrize("method", [fit_centers, fit_source2target, self_train])
+def test_transfer_has_as_many_layers_as_asked_for(problem, method):
+    """000 and 001: n_l = max(n - l + 1, 1), also with L above n."""
+    model = method(problem, dimensions=(2,), n_layers=4)
+    for wide in model.target.class_models_:
+        for branch in wide.branches_:
+            assert [layer.n_components_ for layer in branch.layers_] == [2, 1, 1, 1]
+
+
 def test_the_three_ways_of_1_87(problem):
     task = problem
     model = fit_source2target(task, dimensions=(2, 3), n_layers=1)

@@ -14,6 +14,7 @@ from permea import (
     FuzzyAutoencoder,
     KernelAffineHullMachine,
     MembershipAutoencoder,
+    MembershipMapping,
     Privacy,
     SourceModel,
     TransferClassifier,
@@ -66,6 +67,89 @@ def test_the_own_method_beats_the_labels_alone_and_the_source_alone(world):
 def test_the_methods_as_the_documents_write_them(world, method):
     clf = fitted(world, method=method, random_state=0)
     assert clf.score(world[4], world[5]) > 0.75
+
+
+def watched(monkeypatch):
+    """Dimension, depth and inducing points or rules of every target classifier that is learned."""
+    seen, real = [], Task.fit_classifier
+
+    def watch(self, *args, **kwargs):
+        made = real(self, *args, **kwargs)
+        values = made.model.get_params()
+        share = values.get("max_inducing", values.get("n_rules"))
+        seen.append((values["n_components"], made.n_layers, share))
+        return made
+
+    monkeypatch.setattr(Task, "fit_classifier", watch)
+    return seen
+
+
+GAMMA = {"model": MembershipAutoencoder(disturbance="gamma")}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "shares"),
+    [
+        ({}, [1, 1 / 10, 1 / 4]),  # 000 §5: 1 at first, then from 1/10 to 1/4
+        ({"shares": (0.2, 0.3)}, [1, 0.2, 0.3]),
+        ({"shares": 0.4, "model": MembershipAutoencoder(max_inducing=7)}, [1, 0.4, 0.4]),
+        ({"model": MembershipAutoencoder(max_inducing=7)}, [7, 7, 7]),
+        ({"model": FuzzyAutoencoder(n_rules=0.3)}, [0.3, 0.3, 0.3]),
+        ({"method": "source2target"}, [1, 0.5, 0.5]),  # 001 §1.4: r_max
+        ({"method": "source2target", "shares": 0.25}, [1, 0.25, 0.25]),
+    ],
+)
+def test_ratios_of_the_documents_or_those_that_were_given(world, monkeypatch, parameters, shares):
+    seen = watched(monkeypatch)
+    given = {"method": "centers", "dimensions": (4, 6), "n_layers": 1, "random_state": 0}
+    fitted(world, **{**given, **GAMMA, **parameters})
+    assert [share for _, _, share in seen] == pytest.approx(shares)
+
+
+@pytest.mark.parametrize("shares", [(0.3, 0.2), (0.3,), (0.0, 0.5), 1.5])
+def test_ratios_that_mean_nothing_are_refused(world, shares):
+    with pytest.raises(ValueError, match="shares must be"):
+        fitted(world, **small("centers", shares=shares))
+
+
+def test_the_subspace_has_as_many_dimensions_as_asked_for(world):
+    """n_st: leading eigenvectors of both covariances (000 §4.2, 001 §1.3.2), and (1.79)."""
+    source, X, _, few, _, _ = world
+    settings = {"method": "source2target", "n_layers": 1, "dimensions": (4,), "random_state": 0}
+    clf = TransferClassifier(source, alignment="subspace", n_directions=3, **settings).fit(X, few)
+    _, vectors = np.linalg.eigh(np.cov(X.T))
+    V = vectors[:, ::-1][:, :3].T
+    V = V * np.sign([row[np.abs(row).argmax()] for row in V])[:, None]
+    np.testing.assert_allclose(clf.alignment_.target, V, atol=1e-8)
+    expected = X @ V.T @ source.directions_[:3]
+    np.testing.assert_allclose(clf.alignment_.to_source(X), expected, atol=1e-8)
+    centers = {**settings, "method": "centers", "model": MembershipAutoencoder()}
+    same = TransferClassifier(source, n_directions=3, **centers).fit(X, few)
+    assert same.fitted_.source_centres.shape[1] == 3
+    np.testing.assert_allclose(same.fitted_.source_centres, source.centres_[:, :3])
+    with pytest.raises(ValueError, match="more than the 32 latent directions"):
+        TransferClassifier(source, n_directions=33, **settings).fit(X, few)
+
+
+def test_the_source_hands_over_as_many_directions_as_asked_for(digits):
+    X, _, y, _ = digits
+    plain = SourceModel(random_state=0).fit(X[:200], y[:200])
+    source = SourceModel(n_directions=40, random_state=0).fit(X[:200], y[:200])
+    assert (len(plain.directions_), len(source.directions_)) == (32, 40)
+    np.testing.assert_allclose(source.directions_[:32], plain.directions_, atol=1e-8)
+    assert source.centres_.shape == (10, 40)
+
+
+def test_the_mapping_is_the_one_that_was_given(world):
+    """Its parameters hold; M_max = min(⌈N/2⌉, 1000) of (1.86) is its default."""
+    mapping = MembershipMapping(kappa=0.01, standardize=False, max_inducing=9)
+    settings = {"method": "source2target", "n_layers": 1, "dimensions": (4,), "random_state": 0}
+    made = fitted(world, mapping=mapping, **settings).fitted_.mapping
+    assert (made.kappa, made.standardize, made.max_inducing) == (0.01, False, 9)
+    assert len(made.inducing_points_) <= 9
+    assert not hasattr(mapping, "mapping_")
+    usual = fitted(world, mapping=MembershipMapping(kappa=0.01), **settings).fitted_.mapping
+    assert usual.max_inducing == 150
 
 
 def test_given_labels_stay(world, learned):

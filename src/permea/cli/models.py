@@ -63,8 +63,28 @@ def build_classifier(name: str, **values: Any) -> Any:
     >>> build_classifier("fuzzy", n_components=3, unknown=1)
     FuzzyClassifier(n_components=3)
     """
+    kind = _kind(name)
     if name in families():
-        return _built(families()[name], values)
+        return _built(kind, values)
+    return _built(ReconstructionClassifier, {**values, "model": _built(kind, values)})
+
+
+def parameters_of(name: str) -> set[str]:
+    """Names of the parameters of a family that `build_classifier` knows.
+
+    Examples
+    --------
+    >>> "n_rules" in parameters_of("fuzzy"), "n_rules" in parameters_of("kahm")
+    (True, False)
+    """
+    kinds = [_kind(name)] if name in families() else [_kind(name), ReconstructionClassifier]
+    return {parameter for kind in kinds for parameter in inspect.signature(kind).parameters}
+
+
+def _kind(name: str) -> type:
+    """The class that a family's name stands for."""
+    if name in families():
+        return families()[name]
     module, colon, attribute = name.partition(":")
     if not colon:
         raise UsageError(
@@ -77,7 +97,7 @@ def build_classifier(name: str, **values: Any) -> Any:
             f"--model {name} is not a model family: a class with fit, reconstruct and distance is "
             "expected."
         )
-    return _built(ReconstructionClassifier, {**values, "model": _built(kind, values)})
+    return kind
 
 
 def _built(kind: type, values: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ A dataclass here is a group of options: a command takes it as one parameter (see
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from permea.cli.models import (
     families,
     model_input,
     output_column,
+    parameters_of,
     read_rows,
     schema_of,
 )
@@ -119,6 +120,13 @@ class PrivacyOptions:
     mechanism: Annotated[
         str, _private(metavar="NAME", help=f"Distribution of the noise: {', '.join(MECHANISMS)}.")
     ] = "optimal"
+    bound: Annotated[
+        float | None,
+        _private(
+            help="For noise on rows: the most that one value may change and stay hidden, d of "
+            "document 002. Without it, any change within the domain.",
+        ),
+    ] = None
     clip: Annotated[
         bool, _private("--clip", help="Clip values outside the domain instead of refusing them.")
     ] = False
@@ -133,7 +141,7 @@ class PrivacyOptions:
         if schema:
             if self.domain is not None or self.domain_file is not None:
                 raise UsageError("The ranges are those of --schema; leave out --domain.")
-            self._build((0.0, 1.0))
+            replace(self, bound=None)._build((0.0, 1.0))
             return
         if self.domain is not None and self.domain_file is not None:
             raise UsageError("Give --domain or --domain-file, not both.")
@@ -143,7 +151,10 @@ class PrivacyOptions:
                 "--domain-file with one range per column, or --schema. Take it from what the "
                 "features mean, not from the data, whose minimum and maximum are private."
             )
-        self._build(self.domain or (0.0, 1.0))
+        if self.domain is not None:
+            self._build(self.domain)
+        else:
+            replace(self, bound=None)._build((0.0, 1.0))
 
     def ranges(self, columns: list[str]) -> Ranges:
         """Lower and upper ends of the named columns."""
@@ -173,6 +184,7 @@ class PrivacyOptions:
             "delta": self.delta,
             "unit": self.unit.value,
             "domain": domain,
+            "bound": self.bound,
             "mechanism": self.mechanism,
         }
         try:
@@ -294,6 +306,32 @@ class ColumnOptions:
         return names
 
 
+def share_or_count(text: str) -> float | int:
+    """A whole number, or a share of the rows above 0 and at most 1.
+
+    Examples
+    --------
+    >>> share_or_count("12"), share_or_count("0.5"), share_or_count("1.0")
+    (12, 0.5, 1.0)
+    """
+    value = int(text) if text.strip().isdigit() else float(text)
+    if not (value >= 1 if isinstance(value, int) else 0 < value <= 1):
+        raise ValueError(text)
+    return value
+
+
+class Disturbance(StrEnum):
+    """What a membership mapping assumes of the errors of its outputs."""
+
+    precision = "precision"
+    gamma = "gamma"
+
+
+def _of_rows(name: str, what: str) -> Any:
+    """An option that is a share of the rows or a count."""
+    return Option(name, parser=share_or_count, metavar="SHARE|COUNT", help=what)
+
+
 MOMENTS = "moments"
 HULLS = "hulls"
 
@@ -331,8 +369,43 @@ class ModelOptions:
         int | None,
         Option("--components", min=1, help="Subspace dimension n; 20, or chosen from moments."),
     ] = None
-    layers: Annotated[int, Option(min=1, help="Depth L.")] = 5
+    layers: Annotated[
+        int | None,
+        Option(min=1, help="Depth L; 5, or 1 for fuzzy, whose own layers are learned."),
+    ] = None
+    branch_size: Annotated[
+        int | None, Option(min=1, help="Rows of a branch; 1000, more under strong noise.")
+    ] = None
+    rules: Annotated[
+        float | None, _of_rows("--rules", "Rules of a branch, for fuzzy: of its rows, or a number.")
+    ] = None
+    inducing: Annotated[
+        float | None,
+        _of_rows("--inducing", "Most inducing points of a branch, for membership (M/N, r_max)."),
+    ] = None
+    disturbance: Annotated[
+        Disturbance | None,
+        Option(help="For membership: the model of 001 and 003, or that of 000 (gamma)."),
+    ] = None
+    kappa: Annotated[
+        float | None, Option(help="For membership: smallest smoothing level κ, above 0.")
+    ] = None
+    nu: Annotated[float | None, Option(help="For membership: degrees of freedom ν, above 2.")] = (
+        None
+    )
     jobs: Jobs = -1
+
+    def given(self) -> dict[str, Any]:
+        """Parameters of the model that were given, by the options that give them."""
+        values = {name: getattr(self, name.removeprefix("--").replace("-", "_")) for name in _NAMES}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def check(self, *, sums: bool) -> None:
+        """Refuse options for parameters that the family does not have, before a file is read."""
+        family = self.model or (MOMENTS if sums else "kahm")
+        known = set() if family in (MOMENTS, HULLS) else parameters_of(family)
+        if unknown := [option for option in self.given() if _NAMES[option] not in known]:
+            raise UsageError(f"--family {family} has no {', '.join(unknown)}: leave it out.")
 
     def of_moments(self, unit: Unit) -> bool:
         """Whether noise is added to sums; refuses what does not go together."""
@@ -356,10 +429,22 @@ class ModelOptions:
 
     def build(self, **more: Any) -> Any:
         """An unfitted classifier; ``more`` are further parameters of it."""
-        n = {} if self.components is None else {"n_components": self.components}
-        layers = min(self.layers, self.components or self.layers)
-        more = {**n, "n_layers": layers, "n_jobs": self.jobs, **more}
-        return build_classifier(self.model or "kahm", **more)
+        given = {_NAMES[option]: value for option, value in self.given().items()}
+        if self.disturbance is not None:
+            given["disturbance"] = self.disturbance.value
+        return build_classifier(self.model or "kahm", **given, n_jobs=self.jobs, **more)
+
+
+_NAMES = {  # the parameter that an option gives
+    "--components": "n_components",
+    "--layers": "n_layers",
+    "--branch-size": "branch_size",
+    "--rules": "n_rules",
+    "--inducing": "max_inducing",
+    "--disturbance": "disturbance",
+    "--kappa": "kappa",
+    "--nu": "nu",
+}
 
 
 Rows = tuple[NDArray[np.float64], NDArray[np.generic]]

@@ -205,7 +205,12 @@ def unit_privacy(privacy: Privacy) -> Privacy:
 
     Examples
     --------
-    >>> unit_privacy(Privacy(epsilon=1, domain=(0, 255))).domain
-    (0.0, 1.0)
+    >>> made = unit_privacy(Privacy(epsilon=1, domain=(0, 200), bound=50))
+    >>> made.domain, made.bound
+    ((0.0, 1.0), 0.25)
     """
-    return replace(privacy, domain=(0.0, 1.0), bound=None)
+    bound: Any = None
+    if privacy.bound is not None:
+        low, high = (np.asarray(end) for end in privacy.domain or (0.0, 1.0))
+        bound = np.minimum(np.asarray(privacy.bound) / (high - low), 1.0).tolist()
+    return replace(privacy, domain=(0.0, 1.0), bound=bound)

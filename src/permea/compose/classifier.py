@@ -27,7 +27,6 @@ from permea._validate import (
 from permea.compose.layers import (
     ConditionallyDeep,
     Wide,
-    check_depth,
     fit_clone,
     nearest_centre,
     nearest_first,
@@ -102,8 +101,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
     neighbours : {"replace", "add/remove"}, default="replace"
         For "moments": how neighbouring data sets differ.
     rows_per_class : int, default=1000
-        For "moments": rows that are drawn for each class. There are at most ``n_components``
-        layers then, however few coordinates the rows have.
+        For "moments": rows that are drawn for each class.
     fabricate : bool, int, "discrepancy" or "original", default=False
         Learn from data fabricated out of the noised rows (004 Def. 15). Needs ``privacy``. True is
         the default stopping rule; the others are rules of `permea.fabricate`.
@@ -244,7 +242,6 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         """
         validate_parameters(self)
         self.encoder_: HullClassifier | None = None
-        check_depth(self._first_layer(), self.n_layers)
         if self.privacy is None and self.fabricate is not False:
             raise ValueError(
                 "fabricate makes new rows out of noised ones and needs privacy=Privacy(…)."
@@ -368,10 +365,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
 
     def _learn_classes(self, rows: Array, groups: list[list[Indices]]) -> list[Wide]:
         """One wide model per class; all branches of all classes are learned side by side."""
-        first, n_layers = self._first_layer(), self.n_layers
-        if self.encoder_ is not None:
-            n_layers = min(n_layers, getattr(first, "n_components", n_layers))
-        chain = ConditionallyDeep(first, n_layers=n_layers)
+        chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
         tasks = [(chain, rows[part]) for parts in groups for part in parts]
         fitted = iter(run_parallel(fit_clone, tasks, n_jobs=self.n_jobs, desc="branches"))
         return [

@@ -11,7 +11,7 @@ from permea._validate import Accepted, accepted, one_of, whole
 from permea.compose.classifier import ReconstructionClassifier
 from permea.models.fuzzy import FuzzyAutoencoder, FuzzyExplanation, FuzzyRule
 from permea.models.kahm import KernelAffineHullMachine
-from permea.models.membership import MembershipAutoencoder
+from permea.models.membership import MembershipAutoencoder, check_smoothing
 
 DIMENSION: Accepted = {"n_components": whole(1) | one_of("auto")}
 
@@ -22,10 +22,10 @@ class KAHMClassifier(ReconstructionClassifier):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Subspace dimension n of the first layer; every further layer has one less. "auto" is 20, or
+        Subspace dimension n of the first layer; layer l has max(n − l + 1, 1). "auto" is 20, or
         for drawn rows the number of coordinates in which a class varies by a fifth more than all.
     n_layers : int, default=5
-        Layers L of each branch; at most ``n_components``.
+        Layers L of each branch.
     tol : float, default=5e-3
         Accuracy of λ*, see `KernelAffineHullMachine`.
     **shared
@@ -86,11 +86,13 @@ class MembershipClassifier(ReconstructionClassifier):
         Subspace dimension n of the first layer; layer l has max(n − l + 1, 1). "auto" is 20, or
         for drawn rows the number of coordinates in which a class varies by a fifth more than all.
     n_layers : int, default=5
-        Layers L of each branch; at most ``n_components``.
+        Layers L of each branch.
     max_inducing : float or int, default=0.5
         Most inducing points of a branch, as a share of its rows or as a number.
     disturbance : "precision" or "gamma", default="precision"
         The model of documents 001 and 003, or that of document 000.
+    nu, kappa : float, default=2.1 and 0.1
+        Degrees of freedom ν and smallest smoothing level κ, see `permea.MembershipMapping`.
     **shared
         ``branch_size``, ``privacy``, ``release``, ``schema``, ``features``, ``classes``,
         ``neighbours``, ``rows_per_class``, ``fabricate``, ``partition_on``, ``ledger``,
@@ -131,18 +133,27 @@ class MembershipClassifier(ReconstructionClassifier):
         n_components: int | str = "auto",
         max_inducing: float | int = 0.5,
         disturbance: str = "precision",
+        nu: float = 2.1,
+        kappa: float = 0.1,
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
         self.n_components = n_components
         self.max_inducing = max_inducing
         self.disturbance = disturbance
+        self.nu = nu
+        self.kappa = kappa
+
+    def _check_parameters(self) -> None:
+        check_smoothing(self.disturbance, self.nu)
 
     def _first_layer(self) -> MembershipAutoencoder:
         return MembershipAutoencoder(
             n_components=self._dimension(),
             max_inducing=self.max_inducing,
             disturbance=self.disturbance,
+            nu=self.nu,
+            kappa=self.kappa,
         )
 
 

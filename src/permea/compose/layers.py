@@ -1,7 +1,6 @@
 """Minima of distances that skip what cannot win."""
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -85,7 +84,8 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
         The first layer; `KernelAffineHullMachine` when None. How the following layers are learned
         is the family's own affair, see `permea.models.base`.
     n_layers : int, default=5
-        Number of layers L. Fewer are used where the model's dimension runs out.
+        Number of layers L. Layer l has the dimension max(n − l + 1, 1), so that L may exceed n
+        (000, 001 and 003; 004 has L ≤ n).
 
     Attributes
     ----------
@@ -130,7 +130,6 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
         """
         validate_parameters(self)
         model = KernelAffineHullMachine() if self.model is None else self.model
-        check_depth(model, self.n_layers)
         Y = validate_data(self, Y, dtype=[np.float64, np.float32])
         layers = [clone(model).fit(Y)]
         image = Y
@@ -188,28 +187,19 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
         return np.asarray(validate_data(self, Y, dtype=[np.float64, np.float32], reset=False))
 
 
-def check_depth(model: Any, n_layers: int) -> None:
-    """Refuse more layers than dimensions: each layer gives one up (004 Def. 3: L ≤ n)."""
-    n_components = getattr(model, "n_components", None)
-    if isinstance(n_components, Integral) and n_layers > n_components:
-        raise ValueError(
-            f"n_layers={n_layers} is more than n_components={n_components}: each layer works with "
-            "one component less than the one before. Lower n_layers or raise n_components."
-        )
-
-
 def _following_layer(layer: Any, Y: Array, image: Array) -> tuple[Any, Array]:
     """Fit the layer after ``layer``; None when there is none.
 
-    The general way, for families without ``next_layer``: the same model with one component less.
+    The general way, for families without ``next_layer``: the same model with one component less,
+    but never below one.
     """
     if getattr(layer, "layers_need_images", True):
         image = layer.reconstruct(image)
     if hasattr(layer, "next_layer"):
         return layer.next_layer(Y, image), image
-    if not hasattr(layer, "n_components") or layer.n_components <= 1:
+    if not hasattr(layer, "n_components"):
         return None, image
-    return clone(layer).set_params(n_components=layer.n_components - 1).fit(Y), image
+    return clone(layer).set_params(n_components=max(layer.n_components - 1, 1)).fit(Y), image
 
 
 class Wide(BaseEstimator):  # type: ignore[misc]

@@ -341,7 +341,8 @@ def information_leakage(
     model : BayesianMembershipMapping, optional
         Model to use; its own ``noise`` counts. By default bandwidths and a linear trend are tried
         and the one with the largest bound, less the number of weights per row, is kept.
-        ``BayesianMembershipMapping(noise="shared", standardize=False)`` is Algorithm 8 as written.
+        ``BayesianMembershipMapping(noise="shared", standardize=False, bandwidth=1)`` is Algorithm 8
+        as written.
     constants : {"drop", "keep"}
         Hidden variables that never vary: leave them out, or keep them as 003 does, which makes
         sense with ``noise="shared"`` only.

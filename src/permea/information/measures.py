@@ -22,7 +22,7 @@ MAX_SAMPLES = 5000  # 003 section 6.1.4
 
 def document_model() -> BayesianMembershipMapping:
     """The model of 003 Algorithms 7 and 8 as written, not fitted."""
-    return BayesianMembershipMapping(noise="shared", standardize=False, far="plain")
+    return BayesianMembershipMapping(noise="shared", standardize=False, bandwidth=1.0, far="plain")
 
 
 def privacy_leakage(
@@ -161,7 +161,7 @@ def _target_models(rows: Array, assigned: Indices) -> ReconstructionClassifier:
     n_components = min(20, rows.shape[1])
     models = ReconstructionClassifier(
         MembershipAutoencoder(n_components=n_components, max_inducing=0.5),
-        n_layers=min(5, n_components),
+        n_layers=5,
         allow_single_class=True,
         random_state=0,
     )

@@ -395,7 +395,7 @@ def _about_rows(source: SourceModel, owner: _Owner, models: bool) -> dict[str, A
         parameters = _parameters(None, labels)
     found["interpretability"] = interpretability(rows, parameters, max_samples=None)
     if models:
-        model = BayesianMembershipMapping(noise="per_output")
+        model = BayesianMembershipMapping(noise="per_output", bandwidth=1.0)
         found["interpreter"] = Interpreter(model=model).fit(rows, parameters, names=owner.names)
     return found
 

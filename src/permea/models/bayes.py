@@ -66,7 +66,7 @@ class BayesianMembershipMapping(MultiOutputRegressor):
         With ``noise="shared"``: model the outputs minus their mean in units of one common standard
         deviation. False models them as they are, which is what 003 does. The other kinds of noise
         always standardise.
-    bandwidth : float or "auto", default=1.0
+    bandwidth : float or "auto", default="auto"
     nu : float, default=2.1
     kappa : float, default=0.1
         See `MembershipMapping`.
@@ -120,7 +120,7 @@ class BayesianMembershipMapping(MultiOutputRegressor):
     trend: str = "none"
     inducing: str = "kmeans"
     standardize: bool = True
-    bandwidth: float | str = 1.0
+    bandwidth: float | str = "auto"
     nu: float = 2.1
     kappa: float = 0.1
     prior_precision: float = 1e-3

@@ -21,8 +21,8 @@ from permea.models.linear_algebra import lower_gram, product
 class Encoding:
     """Mean, principal directions and their standard deviations for the features that vary.
 
-    Features that are constant in the training rows carry no direction. They are left out of every
-    product (``active`` marks the others) and keep their value in each image.
+    Features that are constant in the training rows carry no direction. They are usually left out of
+    every product (``active`` marks the others) and keep their value in each image.
     """
 
     mean: Array  #: (p,) mean of the training rows
@@ -80,7 +80,7 @@ class Encoding:
         return replace(self, components=components, scales=scales)
 
 
-def principal_encoding(Y: Array, n_components: int) -> Encoding:
+def principal_encoding(Y: Array, n_components: int, *, drop_constant: bool = True) -> Encoding:
     """Encode the rows of ``Y`` by their leading principal directions (004 Def. 1).
 
     Directions without variance are dropped with a `ShrunkWarning`.
@@ -91,6 +91,8 @@ def principal_encoding(Y: Array, n_components: int) -> Encoding:
         Training rows, float32 or float64.
     n_components : int
         The requested subspace dimension n.
+    drop_constant : bool
+        Leave features that never vary out.
 
     Returns
     -------
@@ -109,7 +111,7 @@ def principal_encoding(Y: Array, n_components: int) -> Encoding:
     """
     N = Y.shape[0]
     mean = Y.mean(axis=0, dtype=np.float64).astype(Y.dtype)
-    active = np.ptp(Y, axis=0) > 0
+    active = (np.ptp(Y, axis=0) > 0) | (not drop_constant)
     mean[~active] = Y[0, ~active]
     centred = Y - mean if active.all() else Y[:, active] - mean[active]
     energies, components = leading_directions(centred, min(n_components, N - 1))

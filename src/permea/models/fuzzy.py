@@ -11,6 +11,7 @@ negative free energy F (2.139). This file has the estimators, the rules they rep
 inference.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
@@ -23,12 +24,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import batches
-from permea._validate import Accepted, number, validate_parameters, whole
+from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
 from permea.models.base import FLOATS, MultiOutputRegressor, count_of, row_norms, warn_shrunk
 from permea.models.encoding import leading_directions
 from permea.models.inducing import (
+    best_bandwidth,
     k_means,
     pivot_order,
+    rows_to_try,
     scale_inputs,
     unit_range_scales,
     unscale_inputs,
@@ -46,27 +49,34 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
 
     n_rules: float | int = 0.5
     max_layers: int = 10
+    clustering: str = "scaled"
     tol: float = 1e-6
     max_iter: int = 1000
 
     _parameters: ClassVar[Accepted] = {
         "n_rules": whole(1) | number(above=0, most=1),
         "max_layers": whole(1),
+        "clustering": one_of("scaled", "inputs"),
         "tol": number(above=0),
         "max_iter": whole(1),
     }
 
-    def _learn(self, X: Array, Y: Array, encoder: Array) -> Self:
+    def _learn(
+        self, X: Array, Y: Array, encoder: Array, origin: Array, bandwidth: float | str = 1.0
+    ) -> Self:
         """Learn a deep fuzzy model from ``X`` to ``Y`` (002 Algorithm 1).
 
         Rule centres are centroids of k-means, W holds the inverse squared ranges. Layers are added
         while the precision grows, and the one that did not raise it is dropped. They read outputs
         through ``encoder``, V of (2.148); if it has not as many columns as ``X``, there is one.
+        All distances are taken between inputs minus ``origin``.
         """
-        scales = unit_range_scales(X)
-        scaled = scale_inputs(X, scales)
-        order, _ = pivot_order(scaled, count_of("n_rules", self.n_rules, len(X)))
-        centres, labels = k_means(scaled, scaled[order])
+        X = X - origin
+        n_rules = count_of("n_rules", self.n_rules, len(X))
+        if bandwidth == "auto":
+            bandwidth = self._best_bandwidth(X, Y, n_rules)
+        scales = unit_range_scales(X) / X.dtype.type(bandwidth)
+        scaled, centres, labels = self._place_rules(X, scales, n_rules)
         max_layers = self.max_layers if encoder.shape[1] == X.shape[1] else 1
         kept: list[Posterior] = []
         inputs, n_iter = scaled, 0
@@ -78,8 +88,10 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
                 break
             kept.append(posterior._replace(consequents=posterior.consequents.astype(X.dtype)))
             if len(kept) < max_layers:
-                inputs = scale_inputs((K @ kept[-1].consequents) @ encoder, scales)
+                outputs = (K @ kept[-1].consequents) @ encoder  # x^l (2.118)
+                inputs = scale_inputs(outputs - origin, scales)
         self.system_ = FuzzySystem(
+            origin=origin,
             scales=scales,
             centres=centres,
             encoder=encoder,
@@ -93,6 +105,29 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
         self.n_layers_ = len(kept)
         self.n_iter_ = n_iter
         return self
+
+    def _place_rules(self, X: Array, scales: Array, n_rules: int) -> tuple[Array, Array, Array]:
+        """Scaled inputs, centres of the rules among them, and the rule nearest to each row."""
+        scaled = scale_inputs(X, scales)
+        order, _ = pivot_order(scaled, n_rules)
+        if self.clustering == "scaled":
+            return scaled, *k_means(scaled, scaled[order])
+        centres, labels = k_means(X, X[order])
+        return scaled, scale_inputs(centres, scales), labels
+
+    def _best_bandwidth(self, X: Array, Y: Array, n_rules: int) -> float:
+        """The bandwidth with which rows that are left out are predicted best, by one layer."""
+        rows = rows_to_try(len(X))
+        n_rules = max(math.ceil(len(X[rows]) / len(X) * n_rules), 1)
+        X, Y, ranges = X[rows], Y[rows], unit_range_scales(X[rows])
+
+        def error_of(bandwidth: float) -> float:
+            scales = ranges / X.dtype.type(bandwidth)
+            scaled, centres, _ = self._place_rules(X, scales, n_rules)
+            inference = ConsequentInference(rule_degrees(scaled, centres), Y)
+            return inference.left_out(inference.infer(self.tol, self.max_iter).precision)
+
+        return best_bandwidth(error_of)
 
     def _inputs(self, X: Array) -> Array:
         """Validated inputs of the fuzzy system."""
@@ -124,7 +159,7 @@ class _FuzzyLearner(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "system_")
         system = self.system_
-        codes = unscale_inputs(system.centres, system.scales)
+        codes = unscale_inputs(system.centres, system.scales) + system.origin
         centres, consequents = self._centres(codes), self._outputs(system.layers[0])
         outputs = self._outputs(system(codes))
         degrees = None if x is None else system.degrees(self._inputs(_one_row(x)))[0]
@@ -152,8 +187,8 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
     The rules "if x is near a^m then y = c_m" have Gaussian memberships around centroids of the
     inputs (002 eq. 2.104); the output is the average of the consequents weighted by the normalised
     degrees of fulfilment (2.110 and 2.111). A further layer reads the output of the one before
-    through the encoding V (2.116) and is kept only if it raises the precision; that needs at least
-    as many outputs as inputs.
+    through the encoding V (2.116), whose columns have a positive largest entry, and is kept only if
+    it raises the precision; that needs at least as many outputs as inputs.
 
     Parameters
     ----------
@@ -161,6 +196,13 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
         Number M of rules, as a share of the rows or as a count.
     max_layers : int, default=10
         Largest number of layers.
+    clustering : {"scaled", "inputs"}, default="scaled"
+        What k-means looks at to place the rules: inputs divided by their ranges, so that their
+        units do not matter, or inputs as they are, which is step 2 of Algorithm 1.
+    bandwidth : float or "auto", default="auto"
+        Factor on the input ranges that W is made of. 1 is step 3 of Algorithm 1, which is wide for
+        few inputs. "auto" picks the power of two with which rows that are left out are predicted
+        best; with more than 1000 rows, by a fixed choice of 1000 of them.
     tol : float, default=1e-6
         Inference ends when the precision changes by less than this share of itself.
     max_iter : int, default=1000
@@ -194,6 +236,10 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
     (20, 'rule')
     """
 
+    bandwidth: float | str = "auto"
+
+    _parameters: ClassVar[Accepted] = {"bandwidth": number(above=0) | one_of("auto")}
+
     def fit(self, X: Array, y: Array) -> Self:
         """Learn the rules.
 
@@ -212,10 +258,12 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
         validate_parameters(self)
         X, Y = self._read(X, y)
         deep = self.max_layers > 1 and Y.shape[1] >= X.shape[1]
-        _, encoder = leading_directions(Y, X.shape[1] if deep else 0)
+        _, V = leading_directions(Y, X.shape[1] if deep else 0)
+        # (2.148) leaves the signs open, and here the layers depend on them.
+        largest = np.take_along_axis(V, np.abs(V).argmax(axis=0)[None], axis=0)
+        encoder = V * np.sign(largest)
         # Distances depend on differences only: centred inputs keep the digits that differ.
-        self.input_mean_ = X.mean(axis=0)
-        return self._learn(X - self.input_mean_, Y, encoder)
+        return self._learn(X, Y, encoder, X.mean(axis=0), self.bandwidth)
 
     def predict(self, X: Array) -> Array:
         """Outputs for new inputs.
@@ -235,10 +283,10 @@ class FuzzyModel(MultiOutputRegressor, _FuzzyLearner):
 
     def _inputs(self, X: Array) -> Array:
         X = validate_data(self, X, dtype=FLOATS, reset=False)
-        return np.asarray(np.asarray(X, dtype=self.input_mean_.dtype) - self.input_mean_)
+        return np.asarray(X, dtype=self.system_.origin.dtype)
 
     def _centres(self, inputs: Array) -> Array:
-        return np.asarray(inputs + self.input_mean_)
+        return inputs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -250,15 +298,18 @@ class FuzzyAutoencoder(_FuzzyLearner):
     2). The degree to which a point belongs to the training rows is
     μ(y) = exp(−‖y − ŷ‖²/2p) (2.162).
 
-    Features that never vary keep their value in every image and take no part in the rules.
-
     Parameters
     ----------
     n_components : int, default=20
         Dimension n of the code. It is lowered, with a warning, to what the rows can carry.
-    n_rules, max_layers, tol, max_iter
-        See `FuzzyModel`. The layers of this model are chosen by their precision; they are not the
-        layers of `ConditionallyDeep`, which 002 does not have (``n_layers=1`` there).
+    n_rules, max_layers, clustering, tol, max_iter
+        See `FuzzyModel`; the inputs are the codes. The layers of this model are chosen by their
+        precision; they are not the layers of `ConditionallyDeep`, which 002 does not have
+        (``n_layers=1`` there).
+    drop_constant : bool, default=True
+        Leave features that never vary in the training rows out of the rules: they keep their value
+        in every image, and p in (2.152) and (2.153) counts the others only. False models them as
+        all others, which is what 002 does.
 
     Attributes
     ----------
@@ -290,8 +341,9 @@ class FuzzyAutoencoder(_FuzzyLearner):
     """
 
     n_components: int = 20
+    drop_constant: bool = True
 
-    _parameters: ClassVar[Accepted] = {"n_components": whole(1)}
+    _parameters: ClassVar[Accepted] = {"n_components": whole(1), "drop_constant": boolean}
 
     def fit(self, Y: Array, y: object = None) -> Self:
         """Learn codes and rules from the rows of ``Y``.
@@ -310,14 +362,14 @@ class FuzzyAutoencoder(_FuzzyLearner):
         """
         validate_parameters(self)
         Y = validate_data(self, Y, dtype=FLOATS)
-        self.active_ = np.ptp(Y, axis=0) > 0
+        self.active_ = (np.ptp(Y, axis=0) > 0) | (not self.drop_constant)
         self.constant_ = np.where(self.active_, Y.dtype.type(0), Y[0])
         rows = Y[:, self.active_]
         _, V = leading_directions(rows, self.n_components)
         self.n_components_ = V.shape[1]
         if self.n_components_ < self.n_components:
             warn_shrunk("n_components", self.n_components, self.n_components_, Y.shape)
-        return self._learn(rows @ V, rows, V)
+        return self._learn(rows @ V, rows, V, np.zeros(V.shape[1], V.dtype))
 
     def reconstruct(self, Y: Array) -> Array:
         """Image of each row, the output of the last layer (002 Def. 9).
@@ -469,8 +521,9 @@ class FuzzyExplanation:
 class FuzzySystem(NamedTuple):
     """A learned deep fuzzy model: everything that its output (2.158 to 2.161) needs."""
 
+    origin: Array  #: (n,) subtracted from the inputs of every layer: fewer digits are lost
     scales: Array  #: (n,) square roots of the diagonal of W
-    centres: Array  #: (M, n) rule centres in scaled inputs
+    centres: Array  #: (M, n) rule centres, minus the origin and scaled
     encoder: Array  #: (p, n) V, through which a layer reads the output of the one before
     layers: list[Array]  #: (M, p) consequents of each layer
     precisions: list[float]  #: β̂ of each layer
@@ -480,7 +533,7 @@ class FuzzySystem(NamedTuple):
 
     def degrees(self, X: Array) -> Array:
         """Normalised degree of fulfilment of every rule."""
-        return rule_degrees(scale_inputs(X, self.scales), self.centres)
+        return rule_degrees(scale_inputs(X - self.origin, self.scales), self.centres)
 
     def __call__(self, X: Array) -> Array:
         """Output of the last layer, in bounded memory."""
@@ -532,6 +585,7 @@ class ConsequentInference:
 
     def __init__(self, K: Array, Y: Array) -> None:
         K, Y = K.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
+        self.K, self.Y = K, Y
         self.N, self.p = Y.shape
         self.M = K.shape[1]
         self.path = RidgePath(K.T @ K, K.T @ Y)
@@ -545,6 +599,10 @@ class ConsequentInference:
         values = self.path.values
         trace = self.p * float(np.sum(values / (_PRIOR + precision * values)))
         return float(_PRIOR + 0.5 * (max(squares, rounding) + trace))
+
+    def left_out(self, precision: float) -> float:
+        """Mean squared error on rows that are left out, for a given β̂."""
+        return self.path.left_out(_PRIOR / precision, self.K, self.Y)
 
     def free_energy(self, precision: float, rate: float) -> float:
         """F of (2.139): α as it is for β̂ = ``precision``, β as it is for b̂ = ``rate``."""

@@ -118,14 +118,15 @@ class KernelAffineHullMachine(KernelAutoencoder):
         Y = validate_data(self, Y, dtype=FLOATS)
         return self._learn(Y, principal_encoding(Y, self.n_components))
 
-    def next_layer(self, Y: Array, image: Array) -> "KernelAffineHullMachine | None":
+    def next_layer(self, Y: Array, image: Array) -> "KernelAffineHullMachine":
         """Fit the machine with one code dimension less on the same rows (004 eq. 51).
 
-        The encoding is shared: leaving out the last principal direction is all that changes.
+        The encoding is shared: leaving out the last principal direction is all that changes. The
+        machine with one dimension is followed by itself, as n_l = max(n − l + 1, 1).
         """
         n_components = self.n_components_ - 1
         if n_components < 1:
-            return None
+            return self
         layer = KernelAffineHullMachine(n_components=n_components, tol=self.tol)
         layer.n_features_in_ = self.n_features_in_
         return layer._learn(Y, self.encoding_.narrowed(n_components), start=self.error_)

@@ -102,6 +102,26 @@ class RidgePath:
         """Trace of G (G + λI)⁻¹, the number of effective parameters."""
         return float(np.sum(self.values / self._shifted(regularization)))
 
+    def left_out(self, regularization: float, B: Array, Y: Array) -> float:
+        """Mean squared error of BZ on every row when Z is learned without that row.
+
+        With H = B (G + λI)⁻¹ Bᵀ and C = BᵀY the residual of a row that is left out is
+        (y − ŷ)/(1 − H_ii), where G is BᵀB.
+
+        Examples
+        --------
+        >>> B, Y = np.array([[1.0], [1.0]]), np.array([[0.0], [2.0]])
+        >>> path = RidgePath(B.T @ B, B.T @ Y)
+        >>> round(path.left_out(1e-12, B, Y), 6)  # each row is predicted by the other
+        4.0
+        """
+        Q = B @ self._vectors
+        divided = 1 / self._shifted(regularization)
+        residual = Y - Q @ (self._rotated * divided[:, None])
+        kept = 1 - np.einsum("ij,ij,j->i", Q, Q, divided)
+        residual /= np.maximum(kept, float(np.sqrt(np.finfo(B.dtype).eps)))[:, None]
+        return float(np.mean(np.square(residual, dtype=np.float64)))
+
     def solve(self, regularization: float) -> Array:
         """Z itself, in the precision of G."""
         divided = self._rotated / self._shifted(regularization)[:, None]

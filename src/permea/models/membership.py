@@ -11,6 +11,7 @@ updates of β. This file has the estimators first, then the mapping and the two 
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,24 +23,47 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array
 from permea._parallel import batches
-from permea._validate import Accepted, boolean, number, one_of, validate_parameters, whole
+from permea._validate import (
+    Accepted,
+    Accepts,
+    ParameterError,
+    boolean,
+    infinity,
+    number,
+    one_of,
+    validate_parameters,
+    whole,
+)
 from permea.models.autoencoder import KernelAutoencoder
 from permea.models.base import FLOATS, MultiOutputRegressor, count_of
 from permea.models.encoding import Encoding, principal_encoding
 from permea.models.inducing import (
     InducingSearch,
+    best_bandwidth,
     gaussian_kernel,
     k_means,
     pivot_order,
+    rows_to_try,
     scale_inputs,
     unit_range_scales,
     unscale_inputs,
 )
 from permea.models.linear_algebra import RidgePath, jittered_cholesky
 
-_SMALLEST_BANDWIDTH, _LARGEST_BANDWIDTH = 2.0**-8, 2.0**8
-_MOST_FAILURES = 2  # bandwidths in a row that may fail to improve
 _CHUNK_ENTRIES = 4_000_000  # kernel values held at once: bounds the memory of every query
+_ONES = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+
+
+def _are_gamma_priors(values: object) -> bool:
+    if not isinstance(values, Sequence) or len(values) != len(_ONES):
+        return False
+    shapes = all(number(least=1).test(value) for value in values[::2])
+    return shapes and all(number(above=0).test(value) for value in values[1::2])
+
+
+_GAMMA_PRIORS = Accepts(
+    _are_gamma_priors, "six numbers: a of at least 1 and b above 0 for tau, r and s"
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -53,6 +77,8 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
     nu: float = 2.1
     kappa: float = 0.1
     input_variance: float = 0.01
+    kernel_variance: float = 1.0
+    gamma_priors: Sequence[float] = _ONES
     tol: float = 1e-6
     max_iter: int = 1000
 
@@ -61,12 +87,17 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
         "disturbance": one_of("precision", "gamma"),
         "inducing": one_of("kmeans", "pivots"),
         "standardize": boolean,
-        "nu": number(above=2),
+        "nu": number(above=2) | infinity,
         "kappa": number(above=0),
         "input_variance": number(least=0),
+        "kernel_variance": number(above=0),
+        "gamma_priors": _GAMMA_PRIORS,
         "tol": number(above=0),
         "max_iter": whole(1),
     }
+
+    def _check_parameters(self) -> None:
+        check_smoothing(self.disturbance, self.nu)
 
     def _learn_outputs(
         self, X: Array, Y: Array, limit: int, bandwidth: float | str = 1.0
@@ -88,7 +119,16 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
         }
         if self.disturbance == "gamma":
             variance = self.input_variance * (np.var(X, axis=0) if self.standardize else 1.0)
-            mapping = learn_gamma_mapping(X, Y, n_inducing=limit, input_variance=variance, **common)
+            mapping = learn_gamma_mapping(
+                X,
+                Y,
+                n_inducing=limit,
+                input_variance=variance,
+                kernel_variance=self.kernel_variance,
+                priors=self.gamma_priors,
+                bandwidth=bandwidth,
+                **common,
+            )
         else:
             mapping = learn_precision_mapping(
                 X, Y, limit=limit, kappa=self.kappa, bandwidth=bandwidth, **common
@@ -106,8 +146,8 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
               \qquad w_k = (\max_i x_k^i - \min_i x_k^i)^{-2}
 
     (001 eq. 1.15, 1.17, 1.53), interpolated between M inducing points (001 eq. 1.34), and the data
-    as output plus disturbance. Every parameter follows from the data by a formula; nothing is
-    tuned, no gradient is followed and nothing is drawn at random.
+    as output plus disturbance. Every parameter but the bandwidth follows from the data by a
+    formula; no gradient is followed, and the same rows always give the same model.
 
     Parameters
     ----------
@@ -127,16 +167,21 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
         all outputs), so that neither an offset nor the unit of the outputs matters. False models
         them as they are, which is what 000 and 001 do with data between 0 and 1.
     nu : float, default=2.1
-        Degrees of freedom ν > 2 (001 eq. 1.52). May be infinite.
+        Degrees of freedom ν > 2 (001 eq. 1.52). With ``disturbance="gamma"`` they may be infinite.
     kappa : float, default=0.1
         Smallest smoothing level κ; "precision" only.
-    bandwidth : float or "auto", default=1.0
-        Factor on the input ranges that w is made of; "precision" only. 1 is 001 eq. (1.53).
-        "auto" picks a power of two by generalised cross-validation, which helps where inputs are
-        very few or very many.
+    bandwidth : float or "auto", default="auto"
+        Factor on the input ranges that w is made of. 1 is 001 eq. (1.53), which is wide for few
+        inputs and narrow for many. "auto" picks the power of two with which rows that are left out
+        are predicted best; with more than 1000 rows, by a fixed choice of 1000 of them.
     input_variance : float, default=0.01
         Variance σx² of every input; "gamma" only (000 Def. 5). With ``standardize`` it counts in
         units of the variance that the input has in the training rows.
+    kernel_variance : float, default=1.0
+        σ² of the kernel; "gamma" only (000 Algorithm 1, step 1). In 001 it follows from (1.57).
+    gamma_priors : sequence of 6 floats, default=(1, 1, 1, 1, 1, 1)
+        a_τ, b_τ, a_r, b_r, a_s, b_s of the gamma membership functions; "gamma" only (000 Algorithm
+        1, step 5).
     tol : float, default=1e-6
         The iteration ends when β changes by less than this share of itself.
     max_iter : int, default=1000
@@ -174,7 +219,7 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
     True
     """
 
-    bandwidth: float | str = 1.0
+    bandwidth: float | str = "auto"
 
     _parameters: ClassVar[Accepted] = {"bandwidth": number(above=0) | one_of("auto")}
 
@@ -256,14 +301,18 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
     learns from pairs (P' ŷ, y), where ŷ is the image under the layers so far, P' has one direction
     less, and M does not grow (001 Algorithm 2; in 000 Algorithm 2 M stays and ν becomes infinite).
 
-    Features that never vary keep their value in every image.
-
     Parameters
     ----------
     n_components : int, default=20
         Subspace dimension n. It is lowered, with a warning, to what the rows can carry.
-    max_inducing, disturbance, inducing, standardize, nu, kappa, input_variance, tol, max_iter
+    max_inducing, disturbance, inducing, standardize, nu, kappa
         See `MembershipMapping`.
+    input_variance, kernel_variance, gamma_priors, tol, max_iter
+        See `MembershipMapping`.
+    drop_constant : bool, default=True
+        Leave features that never vary in the training rows out of the model: they keep their value
+        in every image, and p in (1.56), (1.58), (67) and (70) counts the others only. False models
+        them as all others, which is what 000 and 001 do.
 
     Attributes
     ----------
@@ -300,8 +349,9 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
     """
 
     n_components: int = 20
+    drop_constant: bool = True
 
-    _parameters: ClassVar[Accepted] = {"n_components": whole(1)}
+    _parameters: ClassVar[Accepted] = {"n_components": whole(1), "drop_constant": boolean}
 
     def fit(self, Y: Array, y: object = None) -> Self:
         """Learn the image of the rows of ``Y`` from their codes.
@@ -320,7 +370,7 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
         """
         validate_parameters(self)
         Y = validate_data(self, Y, dtype=FLOATS)
-        encoding = principal_encoding(Y, self.n_components)
+        encoding = principal_encoding(Y, self.n_components, drop_constant=self.drop_constant)
         return self._learn(Y, Y, encoding, count_of("max_inducing", self.max_inducing, len(Y)))
 
     def next_layer(self, Y: Array, image: Array) -> "MembershipAutoencoder":
@@ -364,6 +414,16 @@ class MembershipAutoencoder(KernelAutoencoder, _MappingLearner):
         return self.mapping_.coefficients, shift
 
 
+def check_smoothing(disturbance: str, nu: float) -> None:
+    """Refuse ν = ∞ where the number of inducing points is chosen by the smoothing level."""
+    if disturbance == "precision" and math.isinf(nu):
+        raise ParameterError(
+            "nu=inf makes the smoothing level (1.54) zero for every number of inducing points, and "
+            'disturbance="precision" chooses that number by it. Give a finite nu, or '
+            'disturbance="gamma".'
+        )
+
+
 class Mapping(NamedTuple):
     """A learned membership mapping: everything that its prediction (001 eq. 1.60) needs."""
 
@@ -374,7 +434,7 @@ class Mapping(NamedTuple):
     precision: float  #: β
     smoothing: float  #: τ(M, σ²)
     n_iter: int  #: updates of β
-    validation_error: float = math.nan  #: mean squared error by generalised cross-validation
+    validation_error: float = math.nan  #: mean squared error on rows left out, if it was asked for
 
     def in_units(self, unit: float) -> "Mapping":
         """The mapping whose outputs are ``unit`` times these; (1.48) holds for it as well."""
@@ -410,6 +470,7 @@ def learn_precision_mapping(
     bandwidth: float | str = 1.0,
     tol: float = 1e-6,
     max_iter: int = 100,
+    validate: bool = False,
 ) -> Mapping:
     """Learn a membership mapping by 001 Algorithm 1.
 
@@ -422,11 +483,13 @@ def learn_precision_mapping(
     kappa, nu : float
         Smallest smoothing level κ and degrees of freedom ν.
     inducing : {"kmeans", "pivots"}
-    bandwidth : float
+    bandwidth : float or "auto"
         Factor on the ranges that the kernel weights are made of; 1 is (1.53).
     tol : float
         The iteration ends when β changes by less than this share of itself.
     max_iter : int
+    validate : bool
+        Compute ``validation_error`` for a bandwidth that is given, too.
 
     Returns
     -------
@@ -440,10 +503,12 @@ def learn_precision_mapping(
     >>> len(mapping.points), bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
     (3, True)
     """
+    common: dict[str, Any] = {
+        "kappa": kappa, "nu": nu, "inducing": inducing, "tol": tol, "max_iter": max_iter
+    }  # fmt: skip
+    validate = validate or bandwidth == "auto"
     if bandwidth == "auto":
-        return _learn_best_bandwidth(
-            X, Y, limit=limit, kappa=kappa, nu=nu, inducing=inducing, tol=tol, max_iter=max_iter
-        )
+        bandwidth = _chosen(learn_precision_mapping, X, Y, "limit", limit, common)
     scales = unit_range_scales(X) / X.dtype.type(bandwidth)
     found = InducingSearch(scale_inputs(X, scales), limit, kappa, nu, inducing).smoothest()
     # Steps 9 to 20 of the algorithm: σ², then α and β in turn until β converges.
@@ -462,7 +527,6 @@ def learn_precision_mapping(
             break
     strength = max(tau + error / scale, path.floor)
     Z = path.solve(strength)
-    left = 1 - path.trace(strength) / Y.shape[0]
     return Mapping(
         scales=scales,
         points=found.points,
@@ -471,52 +535,31 @@ def learn_precision_mapping(
         precision=1.0 / max(error, float(np.finfo(np.float64).tiny)),
         smoothing=scale * tau,
         n_iter=n_iter,
-        validation_error=error / max(left, rounding) ** 2,
+        validation_error=path.left_out(strength, B, Y) if validate else math.nan,
     )
 
 
-def _learn_best_bandwidth(X: Array, Y: Array, **parameters: Any) -> Mapping:
-    """Learn with the bandwidth, a power of two, that generalised cross-validation prefers.
+def _chosen(
+    learn: Callable[..., "Mapping"], X: Array, Y: Array, name: str, M: int, common: dict[str, Any]
+) -> float:
+    """The bandwidth with which rows that are left out are predicted best.
 
-    The weights of (1.53) are wide for few inputs and narrow for many, because squared distances
-    add up over the inputs. From 1 on, the bandwidth is divided or else multiplied by four while
-    that lowers
-
-        GCV = (1/pN) ‖Y − HY‖² / (1 − Tr H / N)²,     H = B (BᵀB + λI)⁻¹ Bᵀ,
-
-    which estimates the error on new rows without leaving any out, and in the end half and double
-    of the best are tried. M follows 001 Algorithm 1 for every bandwidth. The estimate can be too
-    optimistic about narrow kernels: check the choice on rows of your own.
+    ``learn`` gets M, in proportion to the rows that are tried, under its ``name``.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> fixed = learn_precision_mapping(X, np.sin(9 * X), limit=100)
-    >>> better = learn_precision_mapping(X, np.sin(9 * X), limit=100, bandwidth="auto")
+    >>> Y = np.sin(9 * X)
+    >>> fixed = learn_precision_mapping(X, Y, limit=100, validate=True)
+    >>> better = learn_precision_mapping(X, Y, limit=100, bandwidth="auto")
     >>> better.validation_error < 0.1 * fixed.validation_error
     True
     """
-    tried = {1.0: learn_precision_mapping(X, Y, bandwidth=1.0, **parameters)}
-
-    def improves(bandwidth: float) -> bool:
-        least = min(mapping.validation_error for mapping in tried.values())
-        tried[bandwidth] = learn_precision_mapping(X, Y, bandwidth=bandwidth, **parameters)
-        return tried[bandwidth].validation_error < least
-
-    def best() -> float:
-        return min(tried, key=lambda bandwidth: tried[bandwidth].validation_error)
-
-    for factor in (0.25, 4.0):
-        bandwidth, failures = factor, 0
-        while failures < _MOST_FAILURES and _SMALLEST_BANDWIDTH <= bandwidth <= _LARGEST_BANDWIDTH:
-            failures = 0 if improves(bandwidth) else failures + 1
-            bandwidth *= factor
-        if best() != 1.0:
-            break
-    for bandwidth in (best() / 2, best() * 2):
-        improves(bandwidth)
-    return tried[best()]
+    rows = rows_to_try(len(X))
+    X, Y, share = X[rows], Y[rows], len(X[rows]) / len(X)
+    common = {**common, name: max(math.ceil(share * M), 1), "validate": True}
+    return best_bandwidth(lambda width: learn(X, Y, bandwidth=width, **common).validation_error)
 
 
 def mean_variance(Y: Array) -> float:
@@ -533,9 +576,13 @@ def learn_gamma_mapping(
     n_inducing: int,
     nu: float = 2.1,
     input_variance: float | Array = 0.01,
+    kernel_variance: float = 1.0,
+    priors: Sequence[float] = _ONES,
     inducing: str = "kmeans",
+    bandwidth: float | str = 1.0,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    validate: bool = False,
 ) -> Mapping:
     """Learn a membership mapping by 000 Algorithm 1.
 
@@ -552,10 +599,18 @@ def learn_gamma_mapping(
         Degrees of freedom ν, may be infinite.
     input_variance : float or ndarray of shape (n,)
         σx², the variance of every input.
+    kernel_variance : float
+        σ².
+    priors : sequence of 6 floats
+        a_τ, b_τ, a_r, b_r, a_s, b_s.
     inducing : {"kmeans", "pivots"}
+    bandwidth : float or "auto"
+        Factor on the ranges that the kernel weights are made of; 1 is step 3.
     tol : float
         The iteration ends when β changes by less than this share of itself.
     max_iter : int
+    validate : bool
+        Compute ``validation_error`` for a bandwidth that is given, too.
 
     Returns
     -------
@@ -569,7 +624,14 @@ def learn_gamma_mapping(
     >>> bool(np.abs(mapping(X) - X**2 + 0.34).max() < 0.1)
     True
     """
-    scales = unit_range_scales(X)
+    common: dict[str, Any] = {
+        "nu": nu, "input_variance": input_variance, "kernel_variance": kernel_variance,
+        "priors": priors, "inducing": inducing, "tol": tol, "max_iter": max_iter,
+    }  # fmt: skip
+    validate = validate or bandwidth == "auto"
+    if bandwidth == "auto":
+        bandwidth = _chosen(learn_gamma_mapping, X, Y, "n_inducing", n_inducing, common)
+    scales = unit_range_scales(X) / X.dtype.type(bandwidth)
     scaled = scale_inputs(X, scales)
     points = scaled[pivot_order(scaled, n_inducing)[0]]
     if inducing == "kmeans":
@@ -577,13 +639,13 @@ def learn_gamma_mapping(
     # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
     spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
     kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)
-    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu)
+    system = GammaSystem(gaussian_kernel(points, points), kernel, Y, nu, kernel_variance)
 
-    gammas, n_iter = Gammas.initial(), 0
+    gammas, n_iter = Gammas.initial(priors), 0
     while n_iter < max_iter:
         n_iter += 1
         previous = gammas.precision
-        gammas = gammas.updated(system.objective(previous), Y.size)
+        gammas = gammas.updated(system.objective(previous), Y.size, priors)
         if abs(gammas.precision - previous) <= tol * previous:
             break
     u, c1 = averaged_weights(np.ones_like(scales), spread)
@@ -591,22 +653,27 @@ def learn_gamma_mapping(
         scales=scales * np.sqrt(u),
         points=points * np.sqrt(u),
         coefficients=c1 * system.coefficients(gammas.precision),
-        scale=1.0,
+        scale=kernel_variance,
         precision=gammas.precision,
-        smoothing=system.smoothing,
+        smoothing=kernel_variance * system.smoothing,
         n_iter=n_iter,
+        validation_error=system.left_out(gammas.precision, kernel, Y) if validate else math.nan,
     )
 
 
 class GammaSystem:
     """The linear system of 000 eq. (89) for every value of τ z.
 
-    With K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2) it is ridge regression with the matrix
-    L⁻¹ Φ L⁻ᵀ + t I and strength 1/(τ z). ν = ∞ makes t vanish (000 Algorithm 2).
+    With the matrices of σ² = 1, K_aa = L Lᵀ and t = (ξ − Tr K_aa⁻¹Φ)/(ν + M − 2), it is ridge
+    regression with the matrix L⁻¹ Φ L⁻ᵀ + t I and strength 1/(σ² τ z). ν = ∞ makes t vanish (000
+    Algorithm 2).
     """
 
-    def __init__(self, Kaa: Array, kernel: "AveragedKernel", Y: Array, nu: float) -> None:
+    def __init__(
+        self, Kaa: Array, kernel: "AveragedKernel", Y: Array, nu: float, scale: float = 1.0
+    ) -> None:
         M = Kaa.shape[0]
+        self.scale = scale
         self.factor = jittered_cholesky(Kaa.copy())
         half = solve_triangular(self.factor, kernel.Phi, lower=True, check_finite=False)
         H = solve_triangular(self.factor, half.T, lower=True, check_finite=False)
@@ -621,13 +688,19 @@ class GammaSystem:
     def objective(self, precision: float) -> float:
         """O of 000 eq. (96).
 
-        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(τ z).
+        With m = K_aa α its four terms are ‖Y‖² − 2⟨Z, C⟩ + ⟨Z, H Z⟩, and H Z = C − Z/(σ² τ z).
         """
-        return max(self.path.residual(1 / precision, self.energy), self.rounding)
+        strength = 1 / (self.scale * precision)
+        return max(self.path.residual(strength, self.energy), self.rounding)
+
+    def left_out(self, precision: float, kernel: "AveragedKernel", Y: Array) -> float:
+        """Mean squared error on rows that are left out; their inputs are counted as certain."""
+        B = solve_triangular(self.factor, kernel.Psi.T, lower=True, check_finite=False).T
+        return self.path.left_out(1 / (self.scale * precision), B, Y)
 
     def coefficients(self, precision: float) -> Array:
-        """α of 000 eq. (89)."""
-        Z = self.path.solve(1 / precision)
+        """σ² α with α of 000 eq. (89)."""
+        Z = self.path.solve(1 / (self.scale * precision))
         return np.asarray(solve_triangular(self.factor, Z, lower=True, trans=1, check_finite=False))
 
 
@@ -649,26 +722,32 @@ class Gammas(NamedTuple):
         return float((self.a_tau / self.b_tau) * (self.a_z / self.b_z))
 
     @classmethod
-    def initial(cls) -> "Gammas":
+    def initial(cls, priors: Sequence[float] = _ONES) -> "Gammas":
         """All ones, then s by (76) and (77) (000 Algorithm 1, steps 5 to 7)."""
-        return cls(a_s=1.0 + 1.0, b_s=1.0 + 1.0)
+        return cls(a_s=priors[4] + 1.0, b_s=priors[5] + 1.0)
 
-    def updated(self, O: float, size: int) -> "Gammas":  # noqa: E741
+    def updated(
+        self,
+        O: float,  # noqa: E741
+        size: int,
+        priors: Sequence[float] = _ONES,
+    ) -> "Gammas":
         """One round of 000 eq. (67) to (77) for the objective O of (78) and size = N p."""
-        a_tau = 1 + 0.5 * size
-        b_tau = 1 + 0.5 * self.a_z / self.b_z * O
+        prior_tau, rate_tau, prior_r, rate_r, prior_s, rate_s = priors
+        a_tau = prior_tau + 0.5 * size
+        b_tau = rate_tau + 0.5 * self.a_z / self.b_z * O
         a_z = 1 + 0.5 * size + self.a_r / self.b_r
         b_z = (self.a_r / self.b_r) * (self.a_s / self.b_s) + 0.5 * a_tau / b_tau * O
-        a_r = 1.0
+        a_r = float(prior_r)
         b_r = (
-            1
+            rate_r
             + (self.a_s / self.b_s) * (a_z / b_z)
             - (digamma(self.a_s) - np.log(self.b_s))
             - 1
             - (digamma(a_z) - np.log(b_z))
         )
-        a_s = 1 + a_r / b_r
-        b_s = 1 + (a_r / b_r) * (a_z / b_z)
+        a_s = prior_s + a_r / b_r
+        b_s = rate_s + (a_r / b_r) * (a_z / b_z)
         return Gammas(a_tau, b_tau, a_z, b_z, a_r, float(b_r), a_s, b_s)
 
 

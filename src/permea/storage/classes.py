@@ -208,6 +208,7 @@ _LEARNING: dict[str, Kind] = {
     "max_inducing": POSITIVE, "disturbance": Plain("precision", "gamma"),
     "inducing": Plain("kmeans", "pivots"), "standardize": FLAG,
     "nu": Number(low=2, special=("inf",)), "kappa": POSITIVE, "input_variance": NOT_NEGATIVE,
+    "kernel_variance": POSITIVE, "gamma_priors": Items(POSITIVE, least=6, most=6),
     "tol": POSITIVE, "max_iter": COUNT,
 }  # fmt: skip
 _BANDWIDTH = Either(POSITIVE, Plain("auto"))
@@ -229,7 +230,8 @@ _estimator(
 )  # fmt: skip
 
 _estimator(
-    "MembershipAutoencoder", "models.membership", n_components=COUNT, **_LEARNING,
+    "MembershipAutoencoder", "models.membership", n_components=COUNT, drop_constant=FLAG,
+    **_LEARNING,
     fitted={
         "encoding_": One("Encoding", p="p", a="a", n="n"),
         "mapping_": One("Mapping", n="n", q="a", M="M"), "offset_": floats("a?"),
@@ -239,27 +241,30 @@ _estimator(
 )  # fmt: skip
 
 _RULES: dict[str, Kind] = {
-    "n_rules": POSITIVE, "max_layers": COUNT, "tol": POSITIVE, "max_iter": COUNT,
+    "n_rules": POSITIVE, "max_layers": COUNT, "clustering": Plain("scaled", "inputs"),
+    "tol": POSITIVE, "max_iter": COUNT,
 }  # fmt: skip
 
 _store(
-    "FuzzySystem", "models.fuzzy", check.fuzzy_system, scales=floats("n?", low=0),
-    centres=floats("M", "n?"), encoder=floats("q?", "k?"), layers=list_of(floats("M", "q?")),
+    "FuzzySystem", "models.fuzzy", check.fuzzy_system, origin=floats("n?"),
+    scales=floats("n?", low=0), centres=floats("M", "n?"), encoder=floats("q?", "k?"),
+    layers=list_of(floats("M", "q?")),
     precisions=Items(UNBOUNDED), free_energies=Items(Items(ANY_NUMBER)),
     members=Array("iu", "M", low=0), n_iter=Whole(),
 )  # fmt: skip
 
 _estimator(
-    "FuzzyModel", "models.fuzzy", check.one_output("q"), **_RULES,
+    "FuzzyModel", "models.fuzzy", check.one_output("q"), **_RULES, bandwidth=_BANDWIDTH,
     fitted={
-        "_one_output": FLAG, "input_mean_": floats("p"),
+        "_one_output": FLAG,
         "system_": One("FuzzySystem", n="p", q="q"), "precision_": UNBOUNDED, "n_layers_": COUNT,
         "n_iter_": Whole(),
     },
 )  # fmt: skip
 
 _estimator(
-    "FuzzyAutoencoder", "models.fuzzy", check.active("active_"), n_components=COUNT, **_RULES,
+    "FuzzyAutoencoder", "models.fuzzy", check.active("active_"), n_components=COUNT,
+    drop_constant=FLAG, **_RULES,
     fitted={
         "active_": Array("b", "p"), "constant_": floats("p"), "n_components_": size("n?"),
         "system_": One("FuzzySystem", n="n", q="a", k="n"), "precision_": UNBOUNDED,
@@ -348,7 +353,7 @@ _distance_classifier("ReconstructionClassifier", "compose.classifier")
 _distance_classifier("KAHMClassifier", "compose.classifiers", n_components=DIMENSION, tol=POSITIVE)
 _distance_classifier(
     "MembershipClassifier", "compose.classifiers", n_components=DIMENSION, max_inducing=POSITIVE,
-    disturbance=Plain("precision", "gamma"),
+    disturbance=Plain("precision", "gamma"), nu=Number(low=2, special=("inf",)), kappa=POSITIVE,
 )  # fmt: skip
 _distance_classifier(
     "FuzzyClassifier", "compose.classifiers", n_components=DIMENSION, n_rules=POSITIVE
@@ -514,7 +519,8 @@ _store(
 
 _estimator(
     "SourceModel", "transfer.source", check.promise,
-    privacy=PRIVACY, classifier=maybe(template(*DISTANCE_CLASSIFIERS)), moments_limit=Whole(),
+    privacy=PRIVACY, classifier=maybe(template(*DISTANCE_CLASSIFIERS)),
+    n_directions=maybe(COUNT), moments_limit=Whole(),
     **_RELEASED, ledger=LEDGER, dataset=maybe(TEXT), n_jobs=JOBS, random_state=SEED,
     fitted={
         **_CLASSES, "noise_": floats("s", low=0), "directions_": floats("n?", "s"),
@@ -582,7 +588,10 @@ _estimator(
     source=One("SourceModel", p="c", s="s"), method=Plain("consensus", "centers", "source2target"),
     alignment=Plain("auto", "identity", "subspace"),
     model=maybe(template(*AUTOENCODERS, REGISTERED)),
-    dimensions=maybe(Either(Items(COUNT), Array("iu", "*"))), n_layers=COUNT, branch_size=COUNT,
+    dimensions=maybe(Either(Items(COUNT), Array("iu", "*"))),
+    shares=maybe(Either(POSITIVE, Items(POSITIVE), Array("f", "*", low=TINY))),
+    n_directions=maybe(COUNT), mapping=maybe(template("MembershipMapping")), n_layers=COUNT,
+    branch_size=COUNT,
     unlabelled=Either(NONE, ANY_LABEL), n_jobs=JOBS, random_state=SEED,
     fitted={
         **_CLASSES, "alignment_": One("Alignment", s="c", t="p"),

@@ -130,7 +130,9 @@ class Alignment:
         return self.from_latent(self.to_latent(Y))
 
 
-def align(source_directions: Array, n_source: int, Y: Array) -> Alignment:
+def align(
+    source_directions: Array, n_source: int, Y: Array, n_directions: int | None = None
+) -> Alignment:
     """Alignment of target rows ``Y`` with a source (001 eq. 1.79).
 
     Parameters
@@ -141,6 +143,8 @@ def align(source_directions: Array, n_source: int, Y: Array) -> Alignment:
         Number of features p_sr of the source; −1 never equals p_tg and forces the subspace.
     Y : ndarray of shape (N, p_tg)
         All target rows, labelled or not.
+    n_directions : int, optional
+        n_st; None for as many as both sides have.
 
     Returns
     -------
@@ -159,6 +163,7 @@ def align(source_directions: Array, n_source: int, Y: Array) -> Alignment:
     """
     if n_source == Y.shape[1]:
         return Alignment()
+    source_directions = source_directions[:n_directions]
     target = principal_directions(Y, min(source_directions.shape[0], Y.shape[1]))
     n = min(source_directions.shape[0], target.shape[0])
     return Alignment(source_directions[:n].astype(Y.dtype), target[:n])

@@ -1,15 +1,16 @@
 """Transfer as the documents write it: by class centres (000), by a source2target mapping (001)."""
 
-import math
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
+from sklearn.base import clone
 
 from permea._arrays import Array, Indices
 from permea.compose import ReconstructionClassifier
 from permea.compose.layers import distance_below
 from permea.models import MembershipMapping
-from permea.models.base import row_norms
+from permea.models.base import count_of, row_norms
 from permea.transfer.alignment import Alignment
 from permea.transfer.task import AlignedSource, Iteration, Task, TransferModel, class_distances
 
@@ -53,7 +54,7 @@ def initial_labels(task: Task, rows: Array) -> Indices:
     return labels
 
 
-_CENTRE_DIMENSIONS = (4, 6, 8, 10)  # 000 §5
+CENTRE_DIMENSIONS = (4, 6, 8, 10)  # 000 §5
 SHARES = (1 / 10, 1 / 8, 1 / 6, 1 / 4)
 
 
@@ -108,7 +109,7 @@ def centre_alignment(task: Task) -> tuple[Alignment, Array]:
     known: Array = model.centres_
     pair = given
     if given.is_identity:
-        directions = model.directions_.astype(task.rows.dtype)
+        directions = model.directions_[: task.n_directions].astype(task.rows.dtype)
         pair = Alignment(directions, directions)
     elif task.source.encodes:
         known = model.column_directions()[1]
@@ -134,7 +135,8 @@ def fit_centers(task: Task, *, dimensions: tuple[int, ...] | None, n_layers: int
     task : Task
         The target problem.
     dimensions : tuple of int, optional
-        The sequence n|_k; (4, 6, 8, 10) when None. M/N goes from 1/10 to 1/4 along with it.
+        The sequence n|_k; (4, 6, 8, 10) when None. M/N goes from 1/10 to 1/4 along with it, unless
+        the task says otherwise.
     n_layers : int
         L of the last iteration; the others have one layer (step 5).
 
@@ -142,8 +144,9 @@ def fit_centers(task: Task, *, dimensions: tuple[int, ...] | None, n_layers: int
     -------
     CentersModel
     """
-    sequence = _CENTRE_DIMENSIONS if dimensions is None else dimensions
-    shares = np.interp(np.linspace(0, 1, len(sequence)), np.linspace(0, 1, len(SHARES)), SHARES)
+    sequence = CENTRE_DIMENSIONS if dimensions is None else dimensions
+    own = np.interp(np.linspace(0, 1, len(sequence)), np.linspace(0, 1, len(SHARES)), SHARES)
+    shares = own.tolist() if task.shares is None else task.shares
     alignment, source_centres = centre_alignment(task)
     codes = alignment.to_latent(task.rows)
     labels = initial_labels(task, task.rows)  # step 1, (126)
@@ -153,7 +156,7 @@ def fit_centers(task: Task, *, dimensions: tuple[int, ...] | None, n_layers: int
     for k, (dimension, share) in enumerate(zip(sequence, shares, strict=True), start=1):
         depth = n_layers if k == len(sequence) else 1
         target = task.fit_classifier(
-            task.rows, labels, n_components=dimension, n_layers=depth, share=float(share)
+            task.rows, labels, n_components=dimension, n_layers=depth, share=share
         )  # (128)
         model = CentersModel(target, task.source, alignment, centres, source_centres, history)
         now = labels.copy()
@@ -165,7 +168,7 @@ def fit_centers(task: Task, *, dimensions: tuple[int, ...] | None, n_layers: int
     return CentersModel(target, task.source, alignment, centres, source_centres, history)
 
 
-_SOURCE_DIMENSIONS = (5, 10, 15, 20)  # 001 §1.4
+SOURCE_DIMENSIONS = (5, 10, 15, 20)  # 001 §1.4
 SHARE = 0.5  # r_max
 _MOST_INDUCING = 1000  # (1.86)
 
@@ -229,11 +232,11 @@ def label_by_target(
     labels = initial_labels(task, Z)
     history = [task.record("initial labels", task.labels, labels)]
     free = task.unlabelled
-    for k, dimension in enumerate(
-        _SOURCE_DIMENSIONS if dimensions is None else dimensions, start=1
-    ):
+    sequence = SOURCE_DIMENSIONS if dimensions is None else dimensions
+    shares = (SHARE,) * len(sequence) if task.shares is None else task.shares
+    for k, (dimension, share) in enumerate(zip(sequence, shares, strict=True), start=1):
         target = task.fit_classifier(
-            Z, labels, n_components=dimension, n_layers=n_layers, share=SHARE
+            Z, labels, n_components=dimension, n_layers=n_layers, share=share
         )  # (1.82)
         now = labels.copy()
         if free.any():
@@ -250,10 +253,13 @@ def mapped(
 ) -> MappingModel:
     """The three experts of (1.87): the target's classifier, the source, and the mapping (1.85)."""
     Z = task.source.to_space(task.rows)
-    return MappingModel(target, task.source, learn_mapping(task.source, Z, labels), history)
+    mapping = learn_mapping(task.source, Z, labels, task.mapping)
+    return MappingModel(target, task.source, mapping, history)
 
 
-def learn_mapping(source: AlignedSource, Z: Array, labels: Indices) -> MembershipMapping | None:
+def learn_mapping(
+    source: AlignedSource, Z: Array, labels: Indices, model: MembershipMapping | None = None
+) -> MembershipMapping | None:
     """source2target (1.85): from images under the source's model of the class to the rows.
 
     Parameters
@@ -264,11 +270,14 @@ def learn_mapping(source: AlignedSource, Z: Array, labels: Indices) -> Membershi
         Target rows in the source space.
     labels : ndarray of shape (N,)
         Class numbers.
+    model : MembershipMapping, optional
+        Unfitted. Its ``max_inducing`` holds; as a share it gives at most 1000 inducing points, so
+        that the default is M_max = min(⌈N/2⌉, 1000) (1.86).
 
     Returns
     -------
     MembershipMapping or None
-        M_max = min(⌈N/2⌉, 1000) (1.86). None when the source knows none of the classes.
+        None when the source knows none of the classes.
     """
     images, rows = [], []
     for label in source.columns:
@@ -279,5 +288,8 @@ def learn_mapping(source: AlignedSource, Z: Array, labels: Indices) -> Membershi
     if not rows:
         return None
     inputs, outputs = np.concatenate(images), np.concatenate(rows)
-    limit = min(math.ceil(len(inputs) / 2), _MOST_INDUCING)
-    return MembershipMapping(max_inducing=limit).fit(inputs, outputs)
+    mapping = MembershipMapping(bandwidth=1.0) if model is None else clone(model)
+    if not isinstance(mapping.max_inducing, Integral):
+        limit = count_of("max_inducing", mapping.max_inducing, len(inputs))
+        mapping.set_params(max_inducing=min(limit, _MOST_INDUCING))
+    return mapping.fit(inputs, outputs)

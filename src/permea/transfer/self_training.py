@@ -287,22 +287,23 @@ class _SelfTraining:
         certain = self.usable and self.loss < SETTINGS.certain_loss
         self.exponent = SETTINGS.certain_exponent if certain else 1.0
         self.mixing = 0.0 if self.usable else SETTINGS.mixing
+        shares = (0.5,) * len(sequence) if task.shares is None else task.shares
         if certain:  # more rounds would train the target on its own errors
-            sequence = sequence[-1:]
+            sequence, shares = sequence[-1:], shares[-1:]
         labels = self.most_probable(posterior)
         if not self.proportions.any():  # unknown: estimated from the initial labels
             self.proportions = np.bincount(labels, minlength=task.n_classes) / len(labels)
         history = [task.record("initial labels", task.labels, labels)]
         own_temperature = 1.0
-        for k, dimension in enumerate(sequence, start=1):
-            posterior, own_temperature = self.round(labels, posterior, dimension)
+        for k, (dimension, share) in enumerate(zip(sequence, shares, strict=True), start=1):
+            posterior, own_temperature = self.round(labels, posterior, dimension, share)
             now = self.most_probable(posterior)
             history.append(task.record(f"round {k}, n = {dimension}", labels, now))
             labels = now
         near = self.codes[self.graph.members, :_NEIGHBOUR_DIRECTIONS]
         vote = NeighbourVote(near, posterior[self.graph.members])
-        depth = min(n_layers, sequence[-1])
-        target = self.fit_target(np.ones(len(labels), bool), labels, sequence[-1], depth)
+        every = np.ones(len(labels), bool)
+        target = self.fit_target(every, labels, sequence[-1], n_layers, shares[-1])
         ensemble = self.adapted(posterior) if self.usable else None
         return SelfTrainedModel(
             self.mean, self.directions, target, own_temperature, self.exponent, vote, self.mixing,
@@ -379,14 +380,16 @@ class _SelfTraining:
     def adapted(self, posterior: Array, rows: Any = slice(None)) -> SourceEnsemble:
         return self.ensemble.adapted(self.task.rows[rows], posterior[rows], SETTINGS.strength)
 
-    def round(self, labels: Indices, posterior: Array, dimension: int) -> tuple[Array, float]:
+    def round(
+        self, labels: Indices, posterior: Array, dimension: int, share: float
+    ) -> tuple[Array, float]:
         """Score every row by experts fitted without it, and combine their posteriors."""
         N, C = len(labels), self.task.n_classes
         fold = self.random.permutation(N) % int(np.clip(_ENOUGH_ROWS // max(N, 1), 2, 5))
         own, source = np.zeros((N, C)), np.zeros((N, C))
         for k in np.unique(fold):
             learn, score = fold != k, fold == k
-            target = self.fit_target(learn, labels, dimension, 1)
+            target = self.fit_target(learn, labels, dimension, 1, share)
             own[score] = -0.5 * np.square(class_distances(target, self.codes[score], C))
             if self.usable:
                 scores = self.adapted(posterior, learn).scores(self.task.rows[score])
@@ -401,10 +404,10 @@ class _SelfTraining:
         return self.with_given(match_proportions(mixed, self.proportions)), own_temperature
 
     def fit_target(
-        self, rows: Any, labels: Indices, dimension: int, n_layers: int
+        self, rows: Any, labels: Indices, dimension: int, n_layers: int, share: float
     ) -> ReconstructionClassifier:
         return self.task.fit_classifier(
-            self.codes[rows], labels[rows], n_components=dimension, n_layers=n_layers, share=0.5
+            self.codes[rows], labels[rows], n_components=dimension, n_layers=n_layers, share=share
         )
 
 

@@ -99,6 +99,9 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         For "moments": the public set of labels, declared and never read from the rows.
     neighbours : {"replace", "add/remove"}, default="replace"
         For "moments": how neighbouring data sets differ.
+    n_directions : int, default=None
+        Number of latent directions V⁺ that are handed over, the largest n_st a target can choose.
+        None gives ⌈p/2⌉ (000 §5, 001 §1.4).
     moments_limit : int, default=1024
         Second moments are kept for at most this many features (they take C·p² numbers).
     ledger : permea.privacy.Ledger, default=None
@@ -119,10 +122,10 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     encoder_ : permea.HullClassifier or None
         After a release of moments: what was released, and how rows get to the space of the source.
         It is a part of ``classifier_``.
-    directions_ : ndarray of shape (⌈p/2⌉, p)
+    directions_ : ndarray of shape (n_directions or ⌈p/2⌉, p)
         V⁺, orthonormal rows; fewer where the rows do not vary in more directions. After a release
         of moments p is here and below the number of coordinates of ``encoder_``.
-    centres_ : ndarray of shape (C, ⌈p/2⌉)
+    centres_ : ndarray of shape (C, n_directions or ⌈p/2⌉)
         Median of V⁺y⁺ in each class (000 eq. 118); means, after a release of moments.
     mixtures_ : tuple of permea.transfer.densities.ClassMixtures
         Gaussian mixtures of each class from several starts, noise subtracted; empty where the
@@ -165,6 +168,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         "features": instance(str) | has("transform"),
         "classes": has("__len__") | None,
         "neighbours": one_of("replace", "add/remove"),
+        "n_directions": whole(1) | None,
         "moments_limit": whole(0),
         "ledger": instance(Ledger) | None,
         "dataset": instance(str) | None,
@@ -182,6 +186,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         features: Any = "identity",
         classes: ArrayLike | None = None,
         neighbours: str = "replace",
+        n_directions: int | None = None,
         moments_limit: int = 1024,
         ledger: Ledger | None = None,
         dataset: str | None = None,
@@ -195,6 +200,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         self.features = features
         self.classes = classes
         self.neighbours = neighbours
+        self.n_directions = n_directions
         self.moments_limit = moments_limit
         self.ledger = ledger
         self.dataset = dataset
@@ -282,7 +288,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         means, seconds = self.moments_.means, self.moments_.seconds
         centre = shares @ means
         total = np.tensordot(shares, seconds, 1) - np.outer(centre, centre)  # type: ignore[arg-type]
-        self.directions_ = leading_directions(total, math.ceil(len(total) / 2))
+        self.directions_ = leading_directions(total, self._n_directions(len(total)))
         self.centres_ = means @ self.directions_.T
         self.noise_ = np.zeros(len(total))
 
@@ -291,7 +297,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         chosen = self.classifier
         if chosen is None:
             most = max(min(20, n_features), 1)  # 000 §5: min(20, p_sr)
-            chosen = KAHMClassifier(n_components=most, n_layers=min(5, most), n_jobs=self.n_jobs)
+            chosen = KAHMClassifier(n_components=most, n_jobs=self.n_jobs)
         if chosen.privacy is not None or chosen.fabricate is not False:
             raise ValueError(
                 "The classifier of a SourceModel gets rows that are noised already. Leave its "
@@ -302,6 +308,10 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
             made.set_params(random_state=self._seed())
         return made
 
+    def _n_directions(self, p: int) -> int:
+        """Number of latent directions of rows with p columns."""
+        return math.ceil(p / 2) if self.n_directions is None else min(self.n_directions, p)
+
     def _seed(self) -> int:
         """Seed for k-means; the noise does not come from it."""
         if self.random_state is None:
@@ -311,7 +321,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     def _learn(self, data: Array, labels: NDArray[np.intp], n_classes: int) -> None:
         """Directions, centres (000 eq. 118), mixtures and moments of the noised rows."""
         p = data.shape[1]
-        self.directions_ = principal_directions(data, math.ceil(p / 2))
+        self.directions_ = principal_directions(data, self._n_directions(p))
         codes = data @ self.directions_.T
         each = [np.median(codes[labels == label], axis=0) for label in range(n_classes)]
         self.centres_ = np.stack(each)
@@ -395,7 +405,7 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         scale = (high - low) / 2 * math.sqrt(p)
         covariance = np.outer(scale, scale) * moments.centred().second / moments.size
         noise = moments.noise_norm / moments.size * float(np.square(scale).max())
-        directions = leading_directions(covariance, math.ceil(p / 2), least=noise)
+        directions = leading_directions(covariance, self._n_directions(p), least=noise)
         counts = class_shares(moments) * moments.size
         means = (low + high) / 2 + scale * (self.encoder_.mean_ + (moments.cross / counts).T)
         return directions, np.asarray(means @ directions.T)

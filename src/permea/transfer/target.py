@@ -1,6 +1,7 @@
 """The target's classifier: few labels of its own, a source artefact, and a method."""
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,22 +18,40 @@ from permea._validate import (
     has,
     instance,
     jobs,
+    number,
     one_of,
     random_state,
     validate_parameters,
     whole,
 )
-from permea.models import KernelAffineHullMachine, MembershipAutoencoder
+from permea.models import KernelAffineHullMachine, MembershipAutoencoder, MembershipMapping
 from permea.transfer.alignment import Alignment, align
-from permea.transfer.documents import fit_centers, fit_source2target
-from permea.transfer.self_training import self_train
+from permea.transfer.documents import (
+    CENTRE_DIMENSIONS,
+    SOURCE_DIMENSIONS,
+    fit_centers,
+    fit_source2target,
+)
+from permea.transfer.self_training import DIMENSIONS, self_train
 from permea.transfer.source import SourceModel
-from permea.transfer.task import UNLABELLED, AlignedSource, Iteration, Task, TransferModel
+from permea.transfer.task import (
+    SHARES_OF_ROWS,
+    UNLABELLED,
+    AlignedSource,
+    Iteration,
+    Task,
+    TransferModel,
+)
 
 METHODS: dict[str, Any] = {
     "consensus": self_train,
     "centers": fit_centers,
     "source2target": fit_source2target,
+}
+SEQUENCES = {  # dimensions of the iterations where none are given
+    "consensus": DIMENSIONS,
+    "centers": CENTRE_DIMENSIONS,
+    "source2target": SOURCE_DIMENSIONS,
 }
 MODELS = {  # family of the target classifier where none is given
     "consensus": KernelAffineHullMachine(),
@@ -66,9 +85,20 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the former for equal numbers of features, else the latter.
     model : estimator with fit, reconstruct and distance, default=None
         Family of the target classifier: the unfitted first layer. None takes the family of the
-        method's document.
+        method's document. ``dimensions`` decide its ``n_components``; its ``max_inducing`` or
+        ``n_rules`` holds where it is not the family's default.
     dimensions : tuple of int, default=None
         Subspace dimensions n|_k of the iterations, non-decreasing; None takes the method's own.
+    shares : float or tuple of float, default=None
+        M/N of the iterations (000), or r_max (001): inducing points or rules per row, for families
+        that have them. None takes that of ``model`` where it was set, and the method's own
+        otherwise: 1/10 to 1/4 for "centers", 1/2 for the others.
+    n_directions : int, default=None
+        n_st, the dimension of the subspace that joins source and target. None takes as many
+        directions as the source hands over and the target has.
+    mapping : MembershipMapping, default=None
+        For "source2target": the unfitted mapping of (1.85). Its ``max_inducing``, where it is a
+        share, gives at most 1000 inducing points (1.86).
     n_layers : int, default=5
         Layers L of the target classifier.
     branch_size : int, default=1000
@@ -124,6 +154,9 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "alignment": one_of("auto", "identity", "subspace"),
         "model": has("fit", "reconstruct", "distance") | None,
         "dimensions": instance(Sequence, np.ndarray) | None,
+        "shares": number(above=0, most=1) | instance(Sequence, np.ndarray) | None,
+        "n_directions": whole(1) | None,
+        "mapping": instance(MembershipMapping) | None,
         "n_layers": whole(1),
         "branch_size": whole(1),
         "n_jobs": jobs,
@@ -138,6 +171,9 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alignment: str = "auto",
         model: Any = None,
         dimensions: tuple[int, ...] | None = None,
+        shares: float | tuple[float, ...] | None = None,
+        n_directions: int | None = None,
+        mapping: MembershipMapping | None = None,
         n_layers: int = 5,
         branch_size: int = 1000,
         unlabelled: object = -1,
@@ -149,6 +185,9 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.alignment = alignment
         self.model = model
         self.dimensions = dimensions
+        self.shares = shares
+        self.n_directions = n_directions
+        self.mapping = mapping
         self.n_layers = n_layers
         self.branch_size = branch_size
         self.unlabelled = unlabelled
@@ -236,6 +275,35 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return sequence
 
+    def _shares(self) -> tuple[float, ...] | None:
+        """M/N of each iteration; None for the method's own, or the model's."""
+        if self.shares is None:
+            return None
+        count = len(SEQUENCES[self.method] if self.dimensions is None else self.dimensions)
+        if np.ndim(self.shares) == 0:
+            return (float(self.shares),) * count  # type: ignore[arg-type]
+        shares = tuple(float(share) for share in self.shares)  # type: ignore[union-attr]
+        if (
+            len(shares) != count
+            or list(shares) != sorted(shares)
+            or not (all(0 < share <= 1 for share in shares))
+        ):
+            raise ValueError(
+                f"shares must be {count} numbers above 0 and at most 1 that do not decrease, one "
+                "for each of the dimensions, or one number for all."
+            )
+        return shares
+
+    def _own_share(self) -> bool:
+        """Whether the user set the number of inducing points or rules in the model."""
+        if self.model is None or self.shares is not None:
+            return False
+        parameters = signature(type(self.model)).parameters
+        values = self.model.get_params(deep=False)
+        return any(
+            name in values and values[name] != parameters[name].default for name in SHARES_OF_ROWS
+        )
+
     def _task(
         self, rows: Array, numbers: Indices, classes: NDArray[Any], truth: ArrayLike | None
     ) -> Task:
@@ -256,7 +324,7 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return Task(
             rows, numbers, len(classes), aligned, known, family, self.branch_size, self.n_jobs,
-            int(seed),
+            int(seed), self._shares(), self._own_share(), self.n_directions, self.mapping,
         )  # fmt: skip
 
     def _alignment(self, rows: Array) -> Alignment:
@@ -266,9 +334,14 @@ class TransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"The target has {p} features and the source {source.n_features_in_}: "
                 'they cannot be the same. Use alignment="subspace".'
             )
-        if self.alignment != "subspace" and p == source.n_features_in_:
-            return Alignment()
-        return align(source.column_directions()[0], -1, rows)
+        same = self.alignment != "subspace" and p == source.n_features_in_
+        directions = source.directions_ if same else source.column_directions()[0]
+        if self.n_directions is not None and self.n_directions > len(directions):
+            raise ValueError(
+                f"n_directions={self.n_directions} is more than the {len(directions)} latent "
+                "directions that the source hands over; SourceModel has a parameter for them."
+            )
+        return Alignment() if same else align(directions, -1, rows, self.n_directions)
 
     def _keep(self, task: Task, classes: NDArray[Any], fitted: TransferModel) -> Self:
         self.classes_ = classes

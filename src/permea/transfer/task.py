@@ -10,12 +10,13 @@ from sklearn.base import clone
 
 from permea._arrays import Array, Indices, Mask
 from permea.compose import ReconstructionClassifier
-from permea.models import KernelAffineHullMachine
+from permea.models import KernelAffineHullMachine, MembershipMapping
 from permea.models.base import ShrunkWarning, matching_scores
 from permea.transfer.alignment import Alignment
 from permea.transfer.source import SourceModel
 
 UNLABELLED = -1  # class number of a row without a label
+SHARES_OF_ROWS = ("max_inducing", "n_rules")  # parameters of a family that M/N or r_max sets
 
 
 class Iteration(NamedTuple):
@@ -80,6 +81,10 @@ class Task:
     branch_size: int = 1000
     n_jobs: int | None = None
     seed: int = 0
+    shares: tuple[float, ...] | None = None  #: M/N of each iteration; None for the method's own
+    own_share: bool = False  #: the model's own number of inducing points or rules holds
+    n_directions: int | None = None  #: n_st; None for as many as both sides have
+    mapping: MembershipMapping | None = None  #: unfitted source2target; None for that of 001
 
     @property
     def unlabelled(self) -> Mask:
@@ -114,9 +119,10 @@ class Task:
         n_components : int
             Subspace dimension; a class with fewer rows takes fewer, without a warning.
         n_layers : int
-            Depth; at most ``n_components``.
+            Depth L.
         share : float
-            Inducing points per row, M/N or r_max, for families that have them.
+            Inducing points or rules per row, M/N or r_max, for families that have them; with
+            ``own_share`` those of the model hold.
 
         Returns
         -------
@@ -126,12 +132,14 @@ class Task:
         given = labels >= 0
         dimension = max(min(n_components, Y.shape[1]), 1)
         layer = clone(self.model)
-        wanted = {"n_components": dimension, "max_inducing": share, "n_rules": share}
+        wanted: dict[str, Any] = {"n_components": dimension}
+        if not self.own_share:
+            wanted.update(dict.fromkeys(SHARES_OF_ROWS, share))
         known = layer.get_params(deep=False)
         layer.set_params(**{name: value for name, value in wanted.items() if name in known})
         classifier = ReconstructionClassifier(
             layer,
-            n_layers=min(n_layers, dimension),
+            n_layers=n_layers,
             branch_size=self.branch_size,
             allow_single_class=True,
             n_jobs=self.n_jobs,

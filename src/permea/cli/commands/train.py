@@ -1,5 +1,6 @@
 """``permea train``: a table becomes a model file with its certificate inside."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import pandas as pd
@@ -22,6 +23,13 @@ from permea.tables.reading import Chunks
 from permea.tables.schema import unreadable
 
 
+class Partition(StrEnum):
+    """What k-means sees when the rows of a class are split into branches."""
+
+    noised = "noised"
+    original = "original"
+
+
 @command("train", panel=LEARN)
 def train(
     console: Console,
@@ -38,6 +46,16 @@ def train(
     fabricate: Annotated[
         bool, Option("--fabricate", help="Learn from fabricated rows (004 Def. 15).")
     ] = False,
+    fabrication_steps: Annotated[
+        int | None, Option(min=0, help="With --fabricate: this many smoothing steps.")
+    ] = None,
+    partition_on: Annotated[
+        Partition,
+        Option(
+            help="What k-means sees for branches: rows with noise, or the original ones, which is "
+            "the order of document 004 and NOT private."
+        ),
+    ] = Partition.noised,
     not_private: Annotated[
         bool,
         Option(
@@ -72,14 +90,21 @@ def train(
         )
     check_roles(label, columns, schema)
     of_moments = _of_moments(family, declared, schema, not_private)
+    family.check(sums=of_moments)
+    if fabrication_steps is not None and not fabricate:
+        raise UsageError("--fabrication-steps needs --fabricate.")
+    if not_private and (fabricate or partition_on is not Partition.noised):
+        raise UsageError("--fabricate and --partition-on are about noise: leave out --not-private.")
     tables.check_output(output, (), inputs=(data,))
     key = signatures.signing_key(sign)
     account: dict[str, Any] = {"ledger": ledger.open(declared.unit), "dataset": ledger.dataset}
     model: Any
     shape: tuple[int | None, int]
     if of_moments:
-        if fabricate or single_class:
-            raise UsageError("--fabricate and --single-class belong to --release rows.")
+        if fabricate or single_class or partition_on is not Partition.noised:
+            raise UsageError(
+                "--fabricate, --single-class and --partition-on belong to --release rows."
+            )
         promise = None if not_private else declared.of_moments()
         if schema is None:
             schema, rows = numbers_as_declared(data, str(label), columns, about, declared)
@@ -94,7 +119,9 @@ def train(
         name, private = str(label if schema is None else schema.label), not not_private
         numbers = read_numbers(data, name, columns, declared, schema, private=private)
         settings = {
-            "fabricate": fabricate, "allow_single_class": single_class, "random_state": seed
+            "fabricate": fabricate if fabrication_steps is None else fabrication_steps,
+            "partition_on": partition_on.value, "allow_single_class": single_class,
+            "random_state": seed,
         }  # fmt: skip
         model, shape = _learn_from_rows(console, data, name, numbers, family, settings, account)
     models.save_model(model, output, key)

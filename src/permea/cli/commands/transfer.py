@@ -67,6 +67,7 @@ def source(
     moments = family.of_moments(declared.unit)
     if moments and family.model is not None:
         raise UsageError("A source of class moments has no --family: leave it out.")
+    family.check(sums=moments)
     tables.check_output(output, (), inputs=(data,))
     key = signatures.signing_key(sign)
     account: dict[str, Any] = {"ledger": ledger.open(declared.unit), "dataset": ledger.dataset}

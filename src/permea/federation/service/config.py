@@ -31,9 +31,20 @@ FAMILIES: dict[str, type] = {
 }
 _MODEL_KEYS = {
     "n_components", "n_layers", "branch_size", "classes", "features", "neighbours", "release",
-    "rows_per_class", "n_directions",
+    "rows_per_class", "n_directions", "n_rules", "max_inducing", "disturbance", "nu", "kappa",
+    "fabricate", "partition_on",
 }  # fmt: skip
-_TRAIN_KEYS = {"data", "family", "epsilon", "delta", "unit", "rows_per_person", "low", "high"}
+_TRAIN_KEYS = {
+    "data",
+    "family",
+    "epsilon",
+    "delta",
+    "unit",
+    "rows_per_person",
+    "low",
+    "high",
+    "bound",
+}
 
 
 class ConfigError(ValueError):
@@ -159,6 +170,7 @@ class Training:
             unit=table.get("unit", "entry"),
             rows_per_person=table.get("rows_per_person"),
             domain=(low, high),
+            bound=_column_values(table.get("bound")),
         )
         name, options = table.get("family", "kahm"), {k: table[k] for k in _MODEL_KEYS & set(table)}
         if name not in FAMILIES:
