@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from importlib.util import find_spec
 
 from permea._version import __version__
 from permea.cli.console import ExitCode
@@ -13,17 +12,20 @@ def main() -> None:
 
     Everything except the command line works without the extra ``[cli]``.
     """
-    for name in ("pandas", "typer"):
-        if find_spec(name) is None:
-            print(
-                f"permea: error: The command line needs {name}, which is not installed. "
-                'Install the extra: pip install "permea[cli]".',
-                file=sys.stderr,
-            )
-            sys.exit(ExitCode.UNAVAILABLE)
     if sys.argv[1:] == ["--version"]:  # without the time that the import of all commands takes
         print(f"permea {__version__}")
         return
+    try:
+        import pandas
+        import typer  # noqa: F401
+    except ImportError as error:
+        print(
+            f"permea: error: The command line needs {error.name}, which is not installed. "
+            'Install the extra: pip install "permea[cli]".',
+            file=sys.stderr,
+        )
+        sys.exit(ExitCode.UNAVAILABLE)
+    del pandas
     from permea.cli.app import run, stop
 
     signal.signal(signal.SIGTERM, stop)

