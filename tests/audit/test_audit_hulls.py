@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -128,12 +129,27 @@ def test_the_mechanism_of_drawn_families_is_that_of_their_encoder(kind):
     assert any("agrees with the claim" in row["note"] for row in rows)
 
 
+def fresh_noise():
+    """Hulls whose fits have noise of their own each, and the same in every run of a test.
+
+    A shadow model is a clone of the attacked one: with a seed it would have its very noise.
+    """
+    numbers = count()
+
+    class Fresh(HullClassifier):
+        def _charge_moments(self, *given, **options):
+            self.random_state = next(numbers)
+            return super()._charge_moments(*given, **options)
+
+    return Fresh
+
+
 def test_attacks_know_hulls_and_stay_within_the_claim():
     """All attacks, with LiRA, on rows of pure noise, which a model can only have memorised."""
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (4000, 3)), rng.integers(0, 2, 4000)
     inside, outside = slice(2000), slice(2000, None)
-    model = HullClassifier(privacy=promise(1), classes=[0, 1], features="identity")
+    model = fresh_noise()(privacy=promise(1), classes=[0, 1], features="identity")
     model.fit(X[inside], y[inside])
     report = audit.attack(
         model, X[inside], y[inside], X[outside], y[outside], n_shadows=8,
@@ -142,9 +158,10 @@ def test_attacks_know_hulls_and_stay_within_the_claim():
     assert all(report[name].applies for name in ("distance", "lira_online"))
     bound = np.exp(1) / (1 + np.exp(1))  # accuracy under ε = 1
     assert all(one.accuracy < bound for one in report.attacks)
-    drawn = KAHMClassifier(n_components=2, n_layers=1, rows_per_class=40).learn_drawn(model)
+    drawn = KAHMClassifier(n_components=2, n_layers=1, rows_per_class=40, random_state=0)
+    drawn.learn_drawn(model)
     for one in (model, drawn):
-        # Equal samples of this size score at most 0.012 in 40 repeats.
+        # The noise is fixed; other noise scored 0.0005 in the mean, and at most 0.007 in 40 fits.
         score = audit.membership_inference_score(one, X[inside], X[outside], standardize=True)
         assert 0 <= score < 0.1
     keeps = KNeighborsClassifier(1).fit(X[inside], y[inside])

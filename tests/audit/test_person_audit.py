@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +35,14 @@ def test_forgotten_weights_are_refuted_and_the_mechanism_is_not(kind, refuted, n
 def test_an_honest_mechanism_shows_most_of_its_claim():
     found = audit.empirical_epsilon(broken.factory(MomentClassifier, PERSON), runs=400)
     assert 0.6 * 4 < found.epsilon <= 4
-    regressor = MomentRegressor(privacy=PERSON, output_domain=(-1, 1))
-    # 400 runs have shown 3.1 ± 0.35 at the usual confidence.
-    assert audit.empirical_epsilon(regressor, runs=400).epsilon > 1
+    numbers = count()
+
+    def regressor():
+        own = np.random.default_rng([1, next(numbers)])
+        return MomentRegressor(privacy=PERSON, output_domain=(-1, 1), random_state=own)
+
+    # 400 runs show 3.1 ± 0.35 at the usual confidence; the noise of these is fixed.
+    assert 0.5 * 4 < audit.empirical_epsilon(regressor, runs=400).epsilon <= 4
     assert not audit.empirical_epsilon(regressor, runs=200, confidence=SURE).refutes(4)
 
 
