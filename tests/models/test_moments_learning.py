@@ -76,6 +76,14 @@ def test_colour_counts_where_its_edges_are_longest():
     )
 
 
+def test_square_images_are_known_by_their_number_of_columns_in_grey_and_in_colour():
+    X = np.random.default_rng(2).random((3, 192))  # 8 x 8 pixels of three channels
+    wanted = OrientedGradients(image_shape=(8, 8, 3)).fit_transform(X)
+    np.testing.assert_array_equal(OrientedGradients().fit_transform(X), wanted)
+    grey = OrientedGradients(image_shape=(12, 12)).fit_transform(X[:, :144])
+    np.testing.assert_array_equal(OrientedGradients().fit_transform(X[:, :144]), grey)
+
+
 @pytest.mark.parametrize("exponent", [0.375, 0.25])
 def test_flatter_roots_are_powers_of_the_shares_with_norm_one(exponent):
     X = np.random.default_rng(1).random((5, 144))

@@ -235,7 +235,8 @@ class OrientedGradients(FeatureMap):
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels), optional
-        Of the flattened images; a square of one channel by default.
+        Of the flattened images; by default a square of one channel, or of three where the number of
+        columns is three squares.
     cells : int or sequence of int, default=(3, 6)
         Cells per side; several numbers give several resolutions, side by side.
     orientations : int, default=12
@@ -258,8 +259,7 @@ class OrientedGradients(FeatureMap):
     exponent: float = 0.5
 
     def _prepare(self, p: int) -> int:
-        side = int(np.sqrt(p))
-        shape = (side, side) if self.image_shape is None else tuple(self.image_shape)
+        shape = _square(p) if self.image_shape is None else tuple(self.image_shape)
         if len(shape) not in (2, 3) or math.prod(shape) != p:
             raise ValueError(
                 f"{p} columns are no image of shape {shape}; give image_shape=(height, width), or "
@@ -341,6 +341,13 @@ class OrientedGradients(FeatureMap):
         """How long gradients may be for sums over cells and pixels to stay below 2**53."""
         p = self._shape[0] * self._shape[1]
         return min(_LENGTH_BITS, 53 - (4 * p * p * len(self._pools)).bit_length())
+
+
+def _square(p: int) -> tuple[int, ...]:
+    """The shape of a square image with so many numbers, in colour where p is three squares."""
+    channels = 3 if p % 3 == 0 and math.isqrt(p // 3) ** 2 == p // 3 else 1
+    side = math.isqrt(p // channels)
+    return (side, side) if channels == 1 else (side, side, channels)
 
 
 def triangles(length: int, cells: int) -> Array:
