@@ -3,8 +3,6 @@
 `docs/methods/federation.md` shows the table; the last test makes it from what happens here.
 """
 
-import json
-import os
 import threading
 from pathlib import Path
 
@@ -257,31 +255,24 @@ class TestQueue:
             spool.answer_next(Federation([*HONEST[:2], Fake("c", HONEST[2], crash)]))
         again = Spool(tmp_path)  # after a restart
         assert again.waiting() == jobs
+        assert again.store.recover() == 1
         for job in jobs:
             assert again.answer_next(Federation(HONEST)) == job
             assert again.result(job) is not None
 
-    def test_a_job_that_is_still_being_written_is_not_taken(self, tmp_path, monkeypatch):
-        spool, seen = Spool(tmp_path), []
-        replace = os.replace
-
-        def watch(source, target):
-            seen.append((Path(source).exists(), spool.waiting()))
-            replace(source, target)
-
-        monkeypatch.setattr(os, "replace", watch)
-        job = spool.submit(X, client="me")
-        assert seen == [(True, [])]
-        assert spool.waiting() == [job]
-
-    def test_a_job_that_cannot_be_answered_says_why_and_keeps_its_queries(self, tmp_path):
-        spool = Spool(tmp_path)
-        job = spool.submit(X, client="me")
-        spool.answer_next(Federation([*HONEST[:2], Fake("c", HONEST[2], dead)]))
-        with pytest.raises(JobFailedError, match="the line is down"):
-            spool.result(job)
-        with np.load(tmp_path / "failed" / f"{job}.npz") as kept:
-            assert np.array_equal(kept["queries"], X)
+    def test_below_the_quorum_a_job_waits_until_its_deadline_and_says_why(self, tmp_path):
+        now = [1000.0]
+        spool = Spool(tmp_path, clock=lambda: now[0])
+        faulty = Federation([*HONEST[:2], Fake("c", HONEST[2], dead)])
+        late, job = (spool.submit(X, client="me", patience=seconds) for seconds in (60, 3600))
+        assert [spool.answer_next(faulty), spool.answer_next(faulty)] == [late, job]
+        assert spool.answer_next(faulty) is None  # both pause
+        assert spool.waiting() == [late, job]
+        now[0] += 61
+        assert spool.answer_next(Federation(HONEST)) == job
+        assert spool.result(job).report["complete"]
+        with pytest.raises(JobFailedError, match=r"deadline.*the line is down"):
+            spool.result(late)
 
     def test_one_bad_job_does_not_stop_the_service(self, tmp_path):
         spool = Spool(tmp_path)
@@ -298,14 +289,17 @@ class TestQueue:
             service.join(30)
         assert not service.is_alive()
 
-    def test_reports_hold_no_queries(self, tmp_path):
+    def test_reports_hold_no_queries_and_answered_queries_are_gone(self, tmp_path):
         spool = Spool(tmp_path)
         job = spool.submit(X, client="me")
         spool.answer_next(Federation(HONEST))
-        report = json.loads((tmp_path / "outbox" / f"{job}.json").read_text())
         known = {"who_answered", "partly", "missing", "suspicions", "complete"}
-        assert set(report) == known | {"private", "verified", "status", "parties"}
-        assert not list((tmp_path / "inbox").iterdir())
+        found = spool.store.job(job)
+        assert set(found.report) == known | {"private", "verified", "status", "parties"}
+        assert set(spool.store.contents(found)) == {"labels", "classes", "distances"}
+        spool.store.database.shrink()
+        held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert X.tobytes()[:64] not in held
 
 
 def test_a_rate_limit_is_one_more_reason():

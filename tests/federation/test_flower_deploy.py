@@ -12,7 +12,13 @@ from flower_world import SLOW_MACHINE, make_trial, write_party
 
 from permea.federation import Federation, Party
 from permea.federation.service.deploy import Aggregator, PartyNode
-from permea.federation.service.queue import EncryptedQueue, JobFailedError, load_keys, wait_for
+from permea.federation.service.queue import (
+    EncryptedQueue,
+    JobFailedError,
+    Spool,
+    load_keys,
+    wait_for,
+)
 from permea.federation.service.tls import make_party_key, make_trial_certificates
 
 pytest.importorskip("flwr")
@@ -161,8 +167,8 @@ def _check_what_the_aggregator_holds(folder):
         for path in folder.rglob("*")
         if path.is_file() and (folder / "client") not in path.parents
     }
-    kept = [path for path in held if path.parent == folder / "state" / "queue" / "keys"]
-    assert [held[path] for path in kept] == [keys.evaluation.to_bytes()]
+    kept = Spool(folder / "state" / "queue").store.key(keys.evaluation.digest)
+    assert kept == keys.evaluation.to_bytes()
     secret = keys.secret.parts[0]
     pieces = [secret[i : i + 64] for i in range(len(secret) // 2, len(secret) // 2 + 4096, 64)]
     assert not any(piece in data for piece in pieces for data in held.values())

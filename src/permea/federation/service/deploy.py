@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 from permea.federation.errors import FederationError
 from permea.federation.flower import launch
 from permea.federation.service.config import FederationConfig, PartyConfig
+from permea.federation.service.database import FolderLock
 from permea.federation.service.queue import EncryptedQueue, JobResult, Spool, wait_for
 from permea.storage import save
 
@@ -136,14 +138,15 @@ class Aggregator:
         self._address = (local, self.config.port)
         self.control = launch.Control(f"{local}:{self.config.port}", self.config.ca)
         self.spool = Spool(self.config.folder / "queue")
+        self._lock = FolderLock(self.config.folder, "aggregator")
         self.link: Process | None = None
         self._started = 0.0
 
     def start(self) -> Self:
         """Start the SuperLink, register the keys of the parties, start the queue's program."""
         config = self.config
-        (config.folder / "queue" / "stop").unlink(missing_ok=True)
-        (config.folder / "queue" / "alive").unlink(missing_ok=True)
+        self._lock.take()  # or leave the aggregator that has it alone
+        self.spool.start()
         options = [
             "--host", config.host, "--port", str(config.port),
             "--ssl-ca-certfile", str(config.ca), "--ssl-certfile", str(config.certificate),
@@ -215,10 +218,12 @@ class Aggregator:
 
     def stop(self) -> None:
         """End the service after the current job, and every process it started."""
-        self.spool.stop()
+        with suppress(OSError):  # a full disk does not keep the processes alive
+            self.spool.stop()
         if self.link is not None:
             self.link.stop()
             self.link = None
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self.start()

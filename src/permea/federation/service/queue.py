@@ -1,23 +1,22 @@
-"""A queue of jobs on the aggregator's disk: each accepted job gets an answer or a reason.
+"""The queue between those who ask and the aggregator.
 
-A job is accepted when its file is in ``inbox``; it leaves the inbox only after its answer is in
-``outbox``. Files appear under their final name when they are complete. After a crash in between the
-job is processed again on restart; it is never lost.
+A job is accepted when `Spool.submit` returns. It gets an answer or a reason, whatever happens to
+the processes; `permea.federation.service.store` says which states it goes through. Below the quorum
+it waits until its deadline.
 
-The queue is a folder: on the same machine, or copied there and back by any means. For encrypted
-queries it holds the queries, the public key and the evaluation keys, and later ciphertexts of
-labels. The secret key is never in that folder.
+The folder belongs to the aggregator's account. For encrypted queries it holds the queries, the
+public key and the evaluation keys, and later ciphertexts of labels. The secret key is never there.
 """
 
 import io
 import json
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,34 +24,54 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from permea._files import write_atomically
-from permea._text import safe_json
 from permea.federation.aggregate import Answer
-from permea.federation.encryption import EvaluationKey, Keys, PublicKey, SecretKey
+from permea.federation.encryption import (
+    EncryptionError,
+    EvaluationKey,
+    Keys,
+    PublicKey,
+    SecretKey,
+)
 from permea.federation.encryption.protocol import EncryptedQuery, KeyHolder, Terms
-from permea.federation.errors import FederationError, PartyTimeoutError, RefusedError
+from permea.federation.errors import (
+    FederationError,
+    PartyTimeoutError,
+    QuorumError,
+    RefusedError,
+)
 from permea.federation.federation import Federation
 from permea.federation.party import status_of
+from permea.federation.service.database import FolderLock, StoreError, StoreFullError
+from permea.federation.service.decode import read_array
+from permea.federation.service.store import RETENTION, Job, JobStore, State
 
 T = TypeVar("T")
 Check = Callable[[], None]
-_BEAT = 1.0  # seconds between two heartbeats
+Contents = dict[str, bytes]
+Work = Callable[[Job, Contents], tuple[Contents, dict[str, Any]]]
+_BEAT = 1.0  # seconds between two signs of life
+_POLL = 0.05  # seconds between two looks at an empty queue
+_PAUSE = 2.0  # seconds until a job below the quorum, or after a fault, is tried again
+_UPKEEP = 60.0  # seconds between two purges
+_OTHER = 60.0  # seconds that the predecessor of a worker may take to end
 _KEY_FILES = ("secret.key", "public.key", "evaluation.key")
 
 
 def wait_for(find: Callable[[], T | None], what: str, timeout: float, check: Check) -> T:
     """Wait until ``find`` returns something true; ``check`` raises when it never will."""
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, 0.01
     while not (found := find()):
         check()
         if time.monotonic() > deadline:
             raise PartyTimeoutError(f"Timed out after {timeout:g} s waiting for {what}.")
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
     return found
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """The answer to a job as it is in the outbox."""
+    """The answer to a job."""
 
     labels: NDArray[Any]
     distances: NDArray[Any] | None
@@ -61,16 +80,20 @@ class JobResult:
 
 
 class JobFailedError(FederationError):
-    """A job failed; the text gives the reason. Its queries are kept in ``failed``."""
+    """A job has no answer; the text gives the reason."""
 
 
 class Spool:
-    """The folders of the queue.
+    """The queue in a folder.
 
     Parameters
     ----------
     folder : path
-        Created with permissions for its owner alone, because queries may be sensitive.
+        Created for its owner alone, because queries may be sensitive.
+    retention : float, default=604800
+        Seconds that answers, and jobs in quarantine, are kept.
+    **options
+        Keywords of `permea.federation.service.store.JobStore`.
 
     Examples
     --------
@@ -80,13 +103,15 @@ class Spool:
     >>> job = spool.submit(np.zeros((3, 2)), client="me")
     >>> spool.waiting() == [job]
     True
-    >>> place.cleanup()
+    >>> spool.store.close(); place.cleanup()
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        for name in ("inbox", "outbox", "failed", "keys"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+    def __init__(
+        self, folder: str | os.PathLike[str], *, retention: float = RETENTION, **options: Any
+    ) -> None:
+        self.folder, self.retention = Path(folder), retention
+        self.store = JobStore(folder, **options)
+        self._wake = threading.Event()  # for a worker in this process
 
     # ---- the client's side -------------------------------------------------------------------
 
@@ -97,43 +122,39 @@ class Spool:
         client: str,
         query: EncryptedQuery | None = None,
         evaluation_key: EvaluationKey | None = None,
+        **options: Any,
     ) -> str:
         """Accept queries; returns the name of the job.
 
-        An encrypted query needs the client's evaluation key, which is kept for further ones.
+        An encrypted query needs the client's evaluation key, which is kept for further ones. Takes
+        the keywords of `JobStore.submit`.
         """
-        job = f"{time.time_ns():020d}-{secrets.token_hex(4)}"
         queries = np.asarray(X)
         if queries.dtype not in (np.float32, np.float64):
             queries = queries.astype(np.float64)
-        arrays = {"queries": queries, "client": np.array(client)}
+        contents = {"queries": pack_array(queries)}
         if query is not None and evaluation_key is not None:
-            path = self.folder / "keys" / evaluation_key.digest
-            if not path.exists():
-                write_atomically(path, evaluation_key.to_bytes(), private=True)
-            record = query.to_record()
-            arrays["public_key"] = np.frombuffer(record.pop("public_key"), dtype=np.uint8)
-            arrays["query"] = np.array(json.dumps({**record, "key": evaluation_key.digest}))
-        self._write_arrays("inbox", job, arrays)
+            self.store.keep_key(evaluation_key.digest, evaluation_key.to_bytes())
+            contents |= pack_query(query, evaluation_key.digest)
+            options["kind"] = "encrypted"
+        job = self.store.submit(contents, rows=len(queries), client=client, **options)
+        self.wake()
         return job
 
     def terms(self) -> Terms | None:
         """Terms of encrypted queries; None until enough parties are known."""
-        try:
-            return Terms.from_json((self.folder / "terms.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+        text = self.store.database.fact("terms")
+        return None if text is None else Terms.from_json(text)
 
     def outcome(self, job: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         """Arrays and report of a job; None while there are none, `JobFailedError` if it failed."""
-        path = self.folder / "outbox" / f"{job}.json"
-        if not path.exists():
+        found = self.store.job(job)
+        if not found.state.has_ended:
             return None
-        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if "error" in report:
-            raise JobFailedError(report["error"])
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
-            return dict(arrays), report
+        if found.state is not State.done:
+            raise JobFailedError(f"Job {job} is {found.state.value}: {found.reason}")
+        parts = self.store.contents(found)
+        return {name: _unpacked(part) for name, part in parts.items()}, found.report
 
     def result(self, job: str) -> JobResult | None:
         """The answer to a job, None while there is none; `JobFailedError` if it failed."""
@@ -150,41 +171,60 @@ class Spool:
 
     def waiting(self) -> list[str]:
         """Accepted jobs without an answer, oldest first."""
-        return sorted(path.stem for path in (self.folder / "inbox").glob("*.npz"))
+        query = "SELECT id FROM jobs WHERE state IN ('queued', 'running') ORDER BY number"
+        return [str(name) for (name,) in self.store.database.rows(query)]
 
-    def publish(self, terms: Terms) -> None:
-        """Publish the terms of encrypted queries."""
-        text, path = terms.to_json(), self.folder / "terms.json"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            write_atomically(path, text.encode("utf-8"))
+    def publish(self, name: str, text: str) -> None:
+        """Publish what askers may know before they ask, such as the terms of encrypted queries."""
+        if self.store.database.fact(name) != text:
+            self.store.database.set_fact(name, text)
+
+    def start(self) -> None:
+        """Forget an earlier `stop` and earlier signs of life."""
+        for name in ("stop", "alive"):
+            (self.folder / name).unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Make the service end after the current job."""
-        (self.folder / "stop").touch()
+        """Make the worker end after the current job."""
+        (self.folder / "stop").touch(mode=0o600)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell a worker in this process that there is something to do."""
+        self._wake.set()
 
     @property
     def is_stopping(self) -> bool:
         """Whether `stop` was called."""
         return (self.folder / "stop").exists()
 
+    def beat(self) -> None:
+        """Leave a sign of life, by a steady clock and without needing room on the disk."""
+        path = self.folder / "alive"
+        path.touch(mode=0o600)
+        now = time.monotonic()
+        os.utime(path, (now, now))
+
     def last_beat(self) -> float | None:
-        """Seconds since the last heartbeat of the service; None when there was none."""
+        """Seconds since the last sign of life of the worker; None when there was none."""
         try:
-            return time.time() - (self.folder / "alive").stat().st_mtime
+            age = time.monotonic() - (self.folder / "alive").stat().st_mtime
         except FileNotFoundError:
             return None
+        return age if age >= 0 else None  # a sign from before the machine started
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """Send heartbeats while the body runs."""
+        """Leave signs of life while the body runs."""
         done = threading.Event()
 
-        def beat() -> None:
+        def keep() -> None:
             while not done.is_set():
-                (self.folder / "alive").touch()
+                with suppress(OSError):
+                    self.beat()
                 done.wait(_BEAT)
 
-        thread = threading.Thread(target=beat, daemon=True)
+        thread = threading.Thread(target=keep, daemon=True)
         thread.start()
         try:
             yield
@@ -192,59 +232,131 @@ class Spool:
             done.set()
             thread.join()
 
-    def answer_next(self, federation: Federation) -> str | None:
-        """Process the oldest job; returns its name, or None when the queue is empty."""
-        jobs = self.waiting()
-        if not jobs:
-            return None
-        job = jobs[0]
-        inbox = self.folder / "inbox" / f"{job}.npz"
-        try:
-            with np.load(inbox, allow_pickle=False) as arrays:
-                found, report = self._answer(federation, dict(arrays))
-        except (FederationError, ValueError, OSError, KeyError) as error:
-            os.replace(inbox, self.folder / "failed" / inbox.name)
-            self._write_report(job, {"error": f"{type(error).__name__}: {error}"})
-            return job
-        self._write_arrays("outbox", job, found)
-        self._write_report(job, report)
-        inbox.unlink()
-        return job
+    def answer_next(
+        self,
+        work: "Work | Federation",
+        record: Callable[[Callable[[], Any]], Any] = lambda action: action(),
+    ) -> str | None:
+        """Process the oldest job that is due; returns its name, or None when there is none.
 
-    def _answer(
-        self, federation: Federation, arrays: dict[str, NDArray[Any]]
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays and report that answer a job."""
-        queries, client = arrays["queries"], str(arrays["client"])
-        if federation.encrypted != ("query" in arrays):
+        A job that cannot be answered goes to quarantine with the reason. One that lacks parties, or
+        failed in a way that nobody expected, is tried again. ``record`` calls what writes the
+        outcome, and may do so again.
+        """
+        job = self.store.claim()
+        if job is None:
+            return None
+        do = _FederationWork(self, work) if isinstance(work, Federation) else work
+        record(self._outcome(job, do))
+        return job.id
+
+    def _outcome(self, job: Job, do: Work) -> Callable[[], Any]:
+        """What is to be written about a job after it was worked on."""
+        store = self.store
+        try:
+            contents, report = do(job, store.contents(job))
+        except QuorumError as error:
+            return partial(store.postpone, job, str(error), _PAUSE)
+        except (FederationError, EncryptionError) as error:
+            return partial(store.quarantine, job, f"{type(error).__name__}: {error}")
+        except (ValueError, KeyError, TypeError) as error:  # whose texts may hold values
+            return partial(store.quarantine, job, f"it cannot be read ({type(error).__name__})")
+        except Exception as error:  # a fault of this program, or of the machine
+            return partial(store.postpone, job, type(error).__name__, _PAUSE, is_fault=True)
+        return partial(store.finish, job, contents, report)
+
+    def work(self, work: Work, prepare: Callable[[], None] = lambda: None) -> None:
+        """Process jobs until `stop`, as the one worker of the folder.
+
+        A full disk loses nothing: the job stays, and is tried again until there is room.
+        """
+        with FolderLock(self.folder, "worker").take(timeout=_OTHER), self.alive():
+            self._patiently(self.store.recover)
+            upkeep = time.monotonic()
+            while not self.is_stopping:
+                self._wake.clear()
+                self._patiently(prepare)
+                if self._patiently(lambda: self.answer_next(work, self._patiently)) is None:
+                    self._wake.wait(_POLL)
+                if time.monotonic() > upkeep:
+                    upkeep = time.monotonic() + _UPKEEP
+                    self._patiently(lambda: self.store.purge(self.retention))
+
+    def _patiently(self, action: Callable[[], T]) -> T | None:
+        """Do something that needs room on the disk, as soon as there is some."""
+        while not self.is_stopping:
+            try:
+                return action()
+            except (StoreFullError, StoreError):
+                self._wake.wait(_BEAT)
+                self._wake.clear()
+        return None
+
+
+def pack_array(array: NDArray[Any]) -> bytes:
+    """An array in the npy format, without pickle."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _unpacked(part: bytes) -> NDArray[Any]:
+    """An array of an answer; a ciphertext is its bytes."""
+    if part.startswith(b"\x93NUMPY"):
+        return read_array(part)
+    return np.frombuffer(part, dtype=np.uint8)
+
+
+def pack_query(query: EncryptedQuery, key: str) -> Contents:
+    """What makes a job an encrypted one; ``key`` is the digest of the evaluation key."""
+    record = query.to_record()
+    public = record.pop("public_key")
+    return {"public_key": public, "query": json.dumps({**record, "key": key}).encode("utf-8")}
+
+
+class _FederationWork:
+    """How a federation answers a job."""
+
+    def __init__(self, spool: Spool, federation: Federation) -> None:
+        self._spool, self._federation = spool, federation
+
+    def __call__(self, job: Job, parts: Contents) -> tuple[Contents, dict[str, Any]]:
+        """Contents and report that answer a job."""
+        federation, queries = self._federation, read_array(parts["queries"])
+        if federation.encrypted != ("query" in parts):
             kind = "encrypted" if federation.encrypted else "plain"
             raise RefusedError(f"This federation answers {kind} queries only.")
         if not federation.encrypted:
-            answer = federation.ask(queries, client=client)
-            found = {"labels": answer.labels, "classes": answer.classes}
+            answer = federation.ask(queries, client=job.client)
             assert answer.distances is not None
-            return {**found, "distances": answer.distances}, _report(federation, answer)
-        record = json.loads(str(arrays["query"]))
-        query = EncryptedQuery.from_record({**record, "public_key": arrays["public_key"].tobytes()})
-        path = self.folder / "keys" / Path(str(record["key"])).name
-        key = EvaluationKey.from_bytes(path.read_bytes())
-        encrypted = federation.ask_encrypted(queries, query, key, client=client)
-        found = {
-            f"{index:06d}": np.frombuffer(ciphertext, dtype=np.uint8)
-            for index, ciphertext in enumerate(encrypted.ciphertexts)
-        }
-        return found, _report(federation, encrypted)
+            found = {"labels": answer.labels, "classes": answer.classes}
+            found["distances"] = answer.distances
+            contents = {name: pack_array(array) for name, array in found.items()}
+            return contents, report_of(federation, answer)
+        query, key = self._encrypted(parts)
+        encrypted = federation.ask_encrypted(queries, query, key, client=job.client)
+        contents = {f"{index:06d}": one for index, one in enumerate(encrypted.ciphertexts)}
+        return contents, report_of(federation, encrypted)
 
-    def _write_arrays(self, folder: str, job: str, arrays: dict[str, NDArray[Any]]) -> None:
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        write_atomically(self.folder / folder / f"{job}.npz", buffer.getvalue(), private=True)
+    def _encrypted(self, parts: Contents) -> tuple[EncryptedQuery, EvaluationKey]:
+        record = json.loads(parts["query"])
+        if not isinstance(record, dict):
+            raise RefusedError("The encrypted query cannot be read.")
+        key = self._spool.store.key(str(record.get("key")))
+        if key is None:
+            raise RefusedError("The evaluation key of this query is not here: send it first.")
+        public = parts["public_key"]
+        query = EncryptedQuery.from_record({**record, "public_key": public})
+        return query, EvaluationKey.from_bytes(key)
 
-    def _write_report(self, job: str, report: dict[str, Any]) -> None:
-        write_atomically(self.folder / "outbox" / f"{job}.json", safe_json(report).encode("utf-8"))
+    def prepare(self) -> None:
+        """Publish the terms of an encrypted federation, as soon as there are enough parties."""
+        if self._federation.encrypted:
+            with suppress(QuorumError):  # the next job says who is missing
+                self._spool.publish("terms", self._federation.terms().to_json())
 
 
-def _report(federation: Federation, answer: Any) -> dict[str, Any]:
+def report_of(federation: Federation, answer: Any) -> dict[str, Any]:
     """Provenance of an answer, what is promised about the rows, and whether it was verified."""
     summary = federation.summary()
     found = answer.suspicions if isinstance(answer, Answer) else ()
@@ -263,13 +375,8 @@ def _report(federation: Federation, answer: Any) -> dict[str, Any]:
 
 def serve(federation: Federation, spool: Spool) -> None:
     """Process jobs until `Spool.stop`; an encrypted federation publishes its terms first."""
-    with spool.alive():
-        while not spool.is_stopping:
-            if federation.encrypted:
-                with suppress(FederationError):  # not enough parties yet: the next job says why
-                    spool.publish(federation.terms())
-            if spool.answer_next(federation) is None:
-                time.sleep(0.2)
+    work = _FederationWork(spool, federation)
+    spool.work(work, work.prepare)
 
 
 class EncryptedQueue:
