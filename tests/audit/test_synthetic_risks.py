@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from permea import Privacy, fabricate_records
 from permea.audit.synthetic import synthetic_risks
 from permea.fabricate.comparison import compare_tables
 from permea.tables import Category, Number, Schema, YesNo
@@ -72,3 +73,40 @@ def test_comparison_has_known_answers():
     mirrored = compare_tables(REAL, REAL.assign(x1=1 - REAL["x2"]), SCHEMA)
     assert mirrored.correlations["x1", "x2"][1] == pytest.approx(-1)
     assert max(mirrored.worst_pairs, key=lambda item: item[1])[0] == ("x1", "x2")
+
+
+@pytest.mark.parametrize("epsilon", [1, 1000])
+def test_the_attack_on_the_generator_sees_what_it_has_learned_by_heart(epsilon):
+    """Hardly any noise on few rows: the trees know them. With noise they do not."""
+    promise = Privacy(epsilon=epsilon, delta=1e-6, unit="record")
+    real, other = REAL.head(200), OTHER.head(200)
+    made = fabricate_records(real, schema=SCHEMA, privacy=promise, seed=0, random_state=0)
+    found = synthetic_risks(real, made.data, other, SCHEMA, generator=made.generator)
+    assert found.generator_auc is not None
+    assert found.generator_interval is not None
+    assert (found.generator_interval[0] > 0.5) == (epsilon == 1000)
+    assert "generator_auc" in found.to_dict()
+    assert "NOT FOR RELEASE" in found.to_dict()["note"]
+
+
+def test_a_likelihood_is_that_of_the_rows_that_are_drawn():
+    """Over all tables of two columns the likelihoods sum to one."""
+    schema = Schema({"a": Category(["x", "y", "z"]), "b": YesNo(), "ill": YesNo()}, label="ill")
+    rng = np.random.default_rng(0)
+    frame = {"a": rng.choice(["x", "y"], 500), "b": rng.integers(0, 2, 500)}
+    frame["ill"] = frame["b"]
+    promise = Privacy(epsilon=8, delta=1e-6, unit="record")
+    generator = fabricate_records(frame, schema=schema, privacy=promise).generator
+    every = pd.MultiIndex.from_product([["x", "y", "z"], ["no", "yes"], ["no", "yes"]])
+    table = every.to_frame(index=False, name=["a", "b", "ill"])
+    assert np.exp(generator.log_likelihood(table)).sum() == pytest.approx(1.0)
+
+
+def test_of_persons_with_several_rows_one_row_is_attacked():
+    """Many equal rows of a few persons are no more evidence than these few persons."""
+    schema = Schema(SCHEMA.columns, label="ill", person="who")
+    many = pd.concat([REAL.head(12)] * 50, ignore_index=True)
+    people = np.tile(np.arange(12), 50)
+    other = pd.concat([OTHER.head(12)] * 50, ignore_index=True).assign(who=people)
+    found = synthetic_risks(many.assign(who=people), FRESH, other, schema)
+    assert {risk.guesses for risk in found.risks[1:]} == {12}

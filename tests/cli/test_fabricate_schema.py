@@ -61,9 +61,24 @@ def test_held_out_rows_give_a_report_for_the_owner(folder, capsys):
     found = json.loads(capsys.readouterr().out)
     assert {"quality", "comparison", "risks"} <= set(found)
     assert "NOT FOR RELEASE" in found["comparison"]["note"]
+    assert "NOT FOR RELEASE" in found["risks"]["note"]
+    assert 0.0 < found["risks"]["generator_auc"] < 1.0
     page = (folder / "made.html").read_text()
     assert "NOT FOR RELEASE" in page
     assert "linkability" in page
+
+
+@pytest.mark.parametrize("wrong", ["nowhere", "values", "columns"])
+def test_wrong_rows_held_out_are_told_before_anything_is_charged(folder, capsys, wrong):
+    other = pd.read_csv(folder / "other.csv")
+    if wrong == "values":
+        other.astype({"age": object}).assign(age="Smith").to_csv("wrong.csv", index=False)
+    elif wrong == "columns":
+        other.drop(columns="age").to_csv("wrong.csv", index=False)
+    words = ["-o", "made.csv", "--report", "made.html", "--ledger", "l.db", "--budget", "4", "1e-6"]
+    assert fabricate(*words, "--holdout", "wrong.csv") != 0
+    assert "wrong.csv" in capsys.readouterr().err
+    assert fabricate(*words, "--holdout", "other.csv") == 0  # all of the budget is left
 
 
 def test_a_long_table_goes_to_parquet_in_parts(folder, monkeypatch):

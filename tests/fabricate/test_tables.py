@@ -8,12 +8,13 @@ import pytest
 from scipy import stats
 
 from permea import Certificate, Ledger, Privacy, fabricate_records
-from permea.fabricate import learn_tables
+from permea.fabricate import generator, learn_tables
 from permea.fabricate.generator import TableGenerator
 from permea.fabricate.quality import quality_of
 from permea.privacy.release import UnreadableRowsError
 from permea.privacy.stages import ChargedCounts
 from permea.tables import Category, Date, Number, Schema, YesNo
+from permea.tables.rules import Rule
 
 RECORD = Privacy(epsilon=4, delta=1e-6, unit="record")
 PERSON = Privacy(epsilon=8, delta=1e-6, unit="person", rows_per_person=8)
@@ -105,11 +106,37 @@ def test_rules_that_cannot_be_kept_are_told():
     with pytest.raises(ValueError, match="can never hold"):
         Schema({"a": Number(0, 1), "b": Number(5, 6)}, rules=("a >= b",))
     schema = Schema({"a": Number(0, 1, whole=True), "b": Number(0.3, 0.7)}, rules=("a = b",))
-    made = fabricate_records(
-        {"a": np.ones(50), "b": np.full(50, 0.5)}, schema=schema, privacy=RECORD
-    )
+    ledger = Ledger()
     with pytest.raises(ValueError, match="cannot be kept"):
-        made.generator.draw(10)
+        fabricate_records(
+            {"a": np.ones(50), "b": np.full(50, 0.5)}, schema=schema, privacy=RECORD, ledger=ledger
+        )
+    assert len(ledger) == 0  # ranges and steps are public, so it is said before the charge
+
+
+@pytest.mark.parametrize("which", ["made", "persons"])
+def test_a_rule_that_is_hardly_ever_kept_does_not_stop_the_draw(which, request, monkeypatch):
+    """Few attempts: rows that still break a rule become like others, and all of them keep it."""
+    monkeypatch.setattr(generator, "_ATTEMPTS", 1)
+    monkeypatch.setattr(Rule, "repaired", lambda self, columns: columns)
+    schema = SCHEMA.with_roles(rules=("age >= food", "out >= in"))
+    made = request.getfixturevalue(which).generator
+    data = TableGenerator(**{**vars(made), "schema": schema}).draw(2000, random_state=0)
+    at = schema.read(data)
+    assert len(data) == 2000
+    assert all(rule.holds(at).all() for rule in schema.parsed_rules)
+
+
+def test_quality_is_that_of_the_rows_as_the_rules_leave_them():
+    rng = np.random.default_rng(0)
+    frame = {"a": rng.integers(0, 10, 4000), "b": rng.integers(0, 10, 4000)}
+    columns = {name: Number(0, 9, whole=True) for name in frame}
+    found = [
+        fabricate_records(frame, schema=Schema(columns, rules=rules), privacy=RECORD).quality
+        for rules in ((), ("a >= b",))  # the private rows do not keep it
+    ]
+    assert found[0].columns[0].is_held
+    assert not found[1].columns[0].is_held
 
 
 def test_dependences_and_values_of_their_own_are_kept(made):
@@ -165,6 +192,13 @@ def test_the_number_of_rows_can_be_chosen_and_draws_repeat(made, persons):
     one, two = (made.generator.draw(500, random_state=1) for _ in range(2))
     pd.testing.assert_frame_equal(one, two)
     assert not one.equals(made.generator.draw(500, random_state=2))
+
+
+def test_parts_of_a_long_table_are_as_long_as_was_asked_for(persons):
+    """Memory stays flat when persons have several rows each."""
+    parts = [len(part) for part in persons.generator.chunks(3000, rows=300, random_state=0)]
+    assert max(parts) < 400
+    assert sum(parts) == 3000
 
 
 def test_a_seed_of_the_draw_leaves_the_release_private(made):
@@ -327,6 +361,38 @@ def test_quality_is_noise_where_the_tree_holds_and_more_where_it_does_not():
     pair = found["a", "d"]
     assert abs(pair.distance - pair.by_chance) < 5 * pair.error + 0.01
     assert all(each.is_held for each in made.quality.columns)
+
+
+def test_error_bars_of_queries_hold_the_truth():
+    """Of the shares of values in the private table, about 95 % lie in the interval."""
+    rng = np.random.default_rng(0)
+    names = "abcdefgh"
+    frame = {name: rng.integers(0, 10, 5000) for name in names}
+    frame["ill"] = rng.choice(["yes", "no"], 5000)
+    columns = {name: Number(0, 9, whole=True) for name in names}
+    schema = Schema({**columns, "ill": YesNo()}, label="ill")
+    hits = []
+    for _ in range(4):
+        made = fabricate_records(frame, schema=schema, privacy=RECORD)
+        assert {query.column for query in made.quality.queries} == {*names, "ill"}
+        for query in made.quality.queries:
+            ends = query.value.split(" to ")
+            if query.column == "ill":
+                truth = np.mean(frame["ill"] == query.value)
+            else:
+                truth = np.mean((frame[query.column] >= int(ends[0]))
+                                & (frame[query.column] <= int(ends[-1])))  # fmt: skip
+            hits.append(query.interval[0] <= truth <= query.interval[1])
+    low, high = stats.binom.ppf([1e-6, 1 - 1e-6], len(hits), 0.95) / len(hits)
+    assert low - 0.02 <= np.mean(hits) <= high + 0.02
+
+
+def test_two_columns_have_a_pair_and_a_label_has_pairs():
+    for label, pairs in ((None, {("age", "ill")}), ("ill", {("age", "ill")})):
+        schema = Schema({name: SCHEMA.columns[name] for name in ("age", "ill")}, label=label)
+        made = fabricate_records(FRAME[["age", "ill"]], schema=schema, privacy=RECORD)
+        assert {pair.columns for pair in made.quality.pairs} == pairs
+        assert not made.quality.pairs_not_held
 
 
 def test_a_broken_generator_is_seen_in_its_quality(monkeypatch):

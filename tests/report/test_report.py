@@ -443,13 +443,14 @@ def synthetic_report(made, **changes):
 
     promise = Privacy(epsilon=1, delta=1e-6, unit="record")
     one = fabricate_records(rows(0), schema=schema, privacy=promise, seed=0)
-    table = rows(0) if made == "a copy" else one.data
+    drawn = fabricate_records(rows(0), schema=schema, privacy=promise, seed=0, random_state=0)
+    table = rows(0) if made == "a copy" else drawn.data
     values = {
         "title": "A synthetic table",
         "certificates": {"table": one.certificate},
         "quality": one.quality,
         "comparison": compare_tables(rows(0), table, schema, rows(1)),
-        "risks": synthetic_risks(rows(0), table, rows(1), schema),
+        "risks": synthetic_risks(rows(0), table, rows(1), schema, generator=drawn.generator),
         "computed_from_private_rows": ["beside the real table", "attacks"],
     }
     return Report(**{**values, **changes})
@@ -463,6 +464,7 @@ def test_the_report_on_a_synthetic_table_says_what_may_be_signed():
     copied = render(synthetic_report("a copy"))
     assert "at least one attack learned more" in copied
     assert "none of these attacks" not in copied
+    assert page.count("NOT FOR RELEASE") == 2  # beside the real table, and at the attacks
     public = render(synthetic_report("a synthetic table", comparison=None, risks=None,
                                      computed_from_private_rows=[]))  # fmt: skip
     assert "NOT FOR RELEASE" not in public
@@ -478,7 +480,11 @@ addEventListener("load", () => {
   place.textContent = JSON.stringify({
     wide: document.documentElement.scrollWidth - innerWidth,
     rows: tables.map((table) => table.tBodies[0].rows.length),
-    seen: tables.every((table) => table.getBoundingClientRect().height > 20),
+    seen: tables.every((table) => table.closest("details:not([open])")
+      || table.getBoundingClientRect().height > 20),
+    pictures: [...document.querySelectorAll("svg.shares")].map((svg) =>
+      [svg.querySelectorAll("rect").length, svg.getBoundingClientRect().width > 100]),
+    said: document.body.innerText.replace(/\\s+/g, " "),
     sections: [...document.querySelectorAll("nav a")].map((a) => a.getAttribute("href")),
   });
   document.body.append(place);
@@ -496,5 +502,16 @@ def test_the_report_on_a_synthetic_table_in_a_browser(browse, monkeypatch):
     assert found["wide"] <= 0
     assert found["seen"]
     assert found["rows"][0] == 3  # columns
-    assert found["rows"][-1] == 3  # attacks
+    assert found["rows"][-2:] == [3, 2]  # attacks, membership
+    assert [seen for _, seen in found["pictures"]] == [True] * 3
+    assert found["pictures"][1][0] == 2  # no and yes
+    for sentence in (
+        "the best guess is right in at most 73.1 % of cases",
+        "All of it follows from what was released, so it may be published.",
+        "No pair of columns is further from what was released than chance explains (3 pairs).",
+        "What the noise hides cannot be seen here",
+        "NOT FOR RELEASE: computed from the real rows without noise",
+        "What may be signed: none of these attacks learned more about people in the table",
+    ):
+        assert sentence in found["said"]
     assert {"#quality", "#comparison", "#risks"} <= set(found["sections"])

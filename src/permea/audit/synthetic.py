@@ -16,8 +16,12 @@ import numpy as np
 
 from permea._arrays import Array, Integers, Mask
 from permea.audit.metrics import auc, auc_interval, clopper_pearson
+from permea.fabricate.comparison import NOT_FOR_RELEASE
+from permea.fabricate.generator import TableGenerator
+from permea.privacy.people import person_places
 from permea.tables import Date, Number, Schema
 from permea.tables.columns import Choice
+from permea.tables.frames import column_names
 
 _ATTACKS = 1000  # guesses of each attack at most
 _ROWS = 4000  # synthetic rows that are searched for neighbours
@@ -77,6 +81,11 @@ class SyntheticRisks:
     membership_auc : float
         Of the attack that takes people near the synthetic rows for members.
     membership_interval : tuple of float
+    generator_auc : float or None
+        Of the attack that takes people whose rows the generator finds likely for members.
+    generator_interval : tuple of float or None
+    note : str
+        That these figures are for the owner.
     """
 
     risks: tuple[Risk, ...]
@@ -84,14 +93,33 @@ class SyntheticRisks:
     nearer_interval: tuple[float, float]
     membership_auc: float
     membership_interval: tuple[float, float]
+    generator_auc: float | None = None
+    generator_interval: tuple[float, float] | None = None
+    note: str = NOT_FOR_RELEASE
+
+    @property
+    def are_explained_by_chance(self) -> bool:
+        """Whether no attack learned more about people in the table than chance explains."""
+        lows = [self.membership_interval[0], self.nearer_interval[0]]
+        if self.generator_interval is not None:
+            lows.append(self.generator_interval[0])
+        return all(risk.is_explained_by_chance for risk in self.risks) and max(lows) <= 0.5
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON."""
-        return {**asdict(self), "risks": [risk.to_dict() for risk in self.risks]}
+        chance = self.are_explained_by_chance
+        risks = [risk.to_dict() for risk in self.risks]
+        return {**asdict(self), "risks": risks, "are_explained_by_chance": chance}
 
 
 def synthetic_risks(
-    real: Any, made: Any, holdout: Any, schema: Schema, *, random_state: int = 0
+    real: Any,
+    made: Any,
+    holdout: Any,
+    schema: Schema,
+    *,
+    generator: TableGenerator | None = None,
+    random_state: int = 0,
 ) -> SyntheticRisks:
     """Attack a synthetic table with the real rows and with rows that were held out.
 
@@ -100,7 +128,10 @@ def synthetic_risks(
     real, made, holdout : table
         Rows that were learned from, synthetic rows, and real rows that were not learned from.
     schema : Schema
-        Distances compare numbers by their declared range and choices by equality.
+        Distances compare numbers by their declared range and choices by equality. Where it names
+        a person column, one row of every person is attacked.
+    generator : TableGenerator, optional
+        What drew the table, where it is handed over too: it is attacked by its likelihoods.
     random_state : int
         Which rows are attacked.
 
@@ -118,7 +149,9 @@ def synthetic_risks(
     """
     rng = np.random.default_rng(random_state)
     scaled = _Scaled(schema)
-    inside, outside, table = (scaled.of(one) for one in (real, holdout, made))
+    first, other = (_one_row_each(schema, one, rng) for one in (real, holdout))
+    inside, outside = scaled.of(real)[first], scaled.of(holdout)[other]
+    table = scaled.of(made)
     count = min(len(inside), len(outside), _ATTACKS)
     inside, outside = (
         part[rng.choice(len(part), size=min(len(inside), len(outside)), replace=False)]
@@ -133,6 +166,14 @@ def synthetic_risks(
     nearer = int((near < len(inside)).sum())
     scores = [-_nearest(part, table)[1] for part in people]
     ranked = auc(*scores)
+    likely, likely_interval = None, None
+    if generator is not None:
+        parts = (
+            generator.log_likelihood(real)[first],
+            generator.log_likelihood(holdout)[other],
+        )
+        likely = auc(*parts)
+        likely_interval = auc_interval(likely, len(parts[0]), len(parts[1]))
     return SyntheticRisks(
         (
             _singling_out(table, inside, outside, scaled, rng),
@@ -143,7 +184,21 @@ def synthetic_risks(
         clopper_pearson(nearer, len(near)),
         ranked,
         auc_interval(ranked, count, count),
+        likely,
+        likely_interval,
     )
+
+
+def _one_row_each(schema: Schema, table: Any, rng: np.random.Generator) -> Integers:
+    """Places of one row of every person; of all rows where nobody says whose they are.
+
+    Rows of one person are alike, so that counting each of them would make intervals too narrow.
+    """
+    if schema.person is None or schema.person not in column_names(table, schema.features):
+        return np.arange(len(next(iter(schema.read(table, schema.features[:1]).values()))))
+    people = person_places(schema.people(table))
+    order = rng.permutation(len(people))
+    return np.sort(order[np.unique(people[order], return_index=True)[1]])
 
 
 class _Scaled:

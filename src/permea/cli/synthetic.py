@@ -94,9 +94,10 @@ def fabricate_table(
     declared.check(schema=True)
     paths = paths.check(console, wanted)
     key = signatures.signing_key(paths.sign)
+    others = _held_out(console, schema, wanted.holdout)
     frame = _rows(paths.data, paths.query, schema)
     made = _made(console, paths.data, frame, schema, declared, ledger, wanted, seed)
-    found = _beside_real_rows(console, made, frame, schema, wanted.holdout)
+    found = {} if others is None else _beside_real_rows(made, frame, schema, others)
     files = {}
     if wanted.report is not None:
         files[wanted.report] = _page(made, found, schema, paths.data)
@@ -178,17 +179,27 @@ def _made(
         )  # fmt: skip
 
 
-def _beside_real_rows(
-    console: Console, made: FabricatedTable, frame: Any, schema: Schema, holdout: str | None
-) -> dict[str, Any]:
-    """Comparison and attacks, where held-out rows were given: the real rows are read for them."""
+def _held_out(console: Console, schema: Schema, holdout: str | None) -> Any:
+    """Rows that are not learned from; what is wrong with them is said before anything is charged."""
     if holdout is None:
-        return {}
+        return None
     console.warn("with --holdout, report and JSON hold figures of the real rows: NOT FOR RELEASE")
     others = tables.read_declared_table(holdout)
+    try:
+        schema.check_columns(others)
+        schema.read(others, [name for name in schema.names if name != schema.person])
+    except ValueError as error:
+        raise UsageError(f"{holdout}: {one_line(error)}") from error
+    return others
+
+
+def _beside_real_rows(
+    made: FabricatedTable, frame: Any, schema: Schema, others: Any
+) -> dict[str, Any]:
+    """Comparison and attacks with held-out rows: the real rows are read for them."""
     return {
         "comparison": compare_tables(frame, made.data, schema, others),
-        "risks": synthetic_risks(frame, made.data, others, schema),
+        "risks": synthetic_risks(frame, made.data, others, schema, generator=made.generator),
     }
 
 

@@ -51,6 +51,11 @@ class TableComparison:
         """Ten pairs of the largest total variation."""
         return sorted(self.pairs.items(), key=lambda item: -item[1])[:10]
 
+    @property
+    def worst_correlations(self) -> list[tuple[tuple[str, str], tuple[float, float]]]:
+        """Twenty pairs of numbers whose correlations differ most."""
+        return sorted(self.correlations.items(), key=lambda at: -abs(at[1][0] - at[1][1]))[:20]
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON."""
         return {

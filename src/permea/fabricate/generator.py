@@ -1,6 +1,7 @@
 """Rows drawn from what was released: trees of cells per label, and persons with several rows."""
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,7 +12,7 @@ import numpy as np
 
 from permea._arrays import Array, Integers, Mask
 from permea._files import write_atomically
-from permea.fabricate.cells import Bins, Cells
+from permea.fabricate.cells import Bins, Cells, fine_cells
 from permea.fabricate.persons import Persistence
 from permea.fabricate.trees import Tree
 from permea.tables import Date, Number, Schema
@@ -83,9 +84,10 @@ class TableGenerator:
             raise ValueError("At least one row must be drawn.")
         rng = np.random.default_rng(random_state)
         left, units = count, self.size if count is None else None
-        person = 0
+        person, mean = 0, self.rows_per_person
         while (left is None or left > 0) and (units is None or units > 0):
-            most = min(rows, *(n for n in (left, units) if n is not None))
+            most = math.ceil(min(rows, rows if left is None else left) / mean)
+            most = most if units is None else min(most, units)
             drawn = self._rows(most, rng)
             owners, person = np.arange(len(drawn.labels)) + person, person + len(drawn.labels)
             if self.persistence is not None:
@@ -95,6 +97,15 @@ class TableGenerator:
                 left -= len(owners)
             units = None if units is None else units - most
             yield self._frame(drawn, owners)
+
+    @property
+    def rows_per_person(self) -> float:
+        """How many rows a synthetic person has on average; 1 where rows are not of persons."""
+        if self.persistence is None:
+            return 1.0
+        rng = np.random.default_rng(0)
+        bins, _ = self.draw_bins(1000, rng)
+        return float(self._values(bins, rng)[:, -1].mean())
 
     def write_parquet(
         self, path: str | Path, count: int, *, rows: int = CHUNK, random_state: int | None = None
@@ -114,6 +125,34 @@ class TableGenerator:
             mine = labels == label
             bins[mine] = tree.draw(int(mine.sum()), rng)
         return bins, labels
+
+    def log_likelihood(self, table: Any) -> Array:
+        """How likely every row of a table is: what an attack on the generator itself looks at.
+
+        Of persons with several rows, each row by itself; columns that count rows do not matter.
+
+        Parameters
+        ----------
+        table : table
+            With the columns of the schema.
+        """
+        schema = self.schema
+        names = [name for name in self.names if name in schema.columns]
+        read = schema.read(table, [*names, *([schema.label] if schema.label else [])])
+        n_rows = len(read[names[0]])
+        cells, density = np.zeros((n_rows, len(self.names)), np.int64), np.zeros(n_rows)
+        known = np.zeros(cells.shape, bool)
+        for k, (own, bins) in enumerate(zip(self.cells, self.bins, strict=True)):
+            if self.names[k] in read:
+                fine = own.of(read[self.names[k]])
+                cells[:, k], known[:, k] = bins.of_fine[fine], True
+                density += np.log(np.maximum(bins.shares[fine], 1e-12))
+        labels = np.zeros(n_rows, np.int64)
+        if schema.label is not None:
+            labels = read[schema.label].astype(np.int64)
+        likely = np.stack([tree.likelihood(cells, known) for tree in self.trees])
+        own_label = likely[labels, np.arange(n_rows)] * self.label_shares[labels]
+        return np.asarray(density + np.log(np.maximum(own_label, 1e-300)))
 
     def _rows(self, count: int, rng: np.random.Generator) -> _Drawn:
         bins, labels = self.draw_bins(count, rng)
@@ -178,10 +217,26 @@ class TableGenerator:
                 part[wrong] = new
             if before is not None:
                 drawn.values[:, -1] = before.values[:, -1]
-        raise ValueError(
-            "The rules of the schema cannot be kept within the declared ranges. Check them against "
-            "the ranges and resolutions of their columns."
-        )
+        if before is not None:  # a next row of a person: as the one before
+            for part, old in zip(drawn, before, strict=True):
+                part[wrong] = old[wrong]
+            return drawn
+        if wrong.all():
+            raise ValueError(
+                "The rules of the schema cannot be kept within the declared ranges. Check them "
+                "against the ranges and resolutions of their columns."
+            )
+        chosen = np.arange(len(wrong))
+        chosen[wrong] = rng.choice(np.flatnonzero(~wrong), int(wrong.sum()))  # as other rows
+        return drawn.take(chosen)
+
+    def draw_written(self, count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+        """Bins and labels of rows as they are written: what the rules changed is in them."""
+        if not self.schema.rules:
+            return self.draw_bins(count, rng)
+        drawn = self._rows(count, rng)
+        columns = zip(self.cells, self.bins, drawn.values.T, strict=True)
+        return np.stack([b.of_fine[cells.of(at)] for cells, b, at in columns], 1), drawn.labels
 
     def _repaired(self, drawn: _Drawn) -> _Drawn:
         columns = {name: drawn.values[:, k] for k, name in enumerate(self.names)}
@@ -216,6 +271,31 @@ class TableGenerator:
             if name in positions:
                 out[name] = as_values(columns[name], positions[name])
         return pd.DataFrame(out)
+
+
+def check_rules(schema: Schema) -> None:
+    """Check, before a row is read, that values in the declared ranges can keep the rules.
+
+    Examples
+    --------
+    >>> both = {"a": Number(0, 1, whole=True), "b": Number(0.3, 0.7)}
+    >>> check_rules(Schema(both, rules=("a >= b",)))
+    >>> check_rules(Schema(both, rules=("a = b",)))
+    Traceback (most recent call last):
+        ...
+    ValueError: The rules of the schema cannot be kept within the declared ranges. ...
+    """
+    names = tuple(dict.fromkeys(name for rule in schema.parsed_rules for name in rule.names))
+    if not names:
+        return
+    cells = [fine_cells(schema.columns[name]) for name in names]
+    even = [np.full((1 if k == 0 else cells[k - 1].count, own.count), 1.0 / own.count)
+            for k, own in enumerate(cells)]  # fmt: skip
+    later = range(1, len(cells))
+    tree = Tree(0, even[0][0], tuple((k, k - 1) for k in later), {k: even[k] for k in later})
+    bins = [Bins(np.arange(own.count), np.ones(own.count)) for own in cells]
+    generator = TableGenerator(schema, names, cells, bins, np.ones(1), [tree], 1)
+    generator.draw_written(100, np.random.default_rng(0))
 
 
 def _parquet(frames: Iterator[Any]) -> Iterator[bytes]:
@@ -312,4 +392,4 @@ def numbers_of(column: Choice) -> list[int] | None:
     return [int(name) for name in names] if whole else None
 
 
-__all__ = ["CHUNK", "TableGenerator", "as_values", "numbers_of"]
+__all__ = ["CHUNK", "TableGenerator", "as_values", "check_rules", "numbers_of"]

@@ -92,6 +92,7 @@ class Learner:
     n_labels: int
     bins: list[Bins] = field(default_factory=list)
     totals: Array = field(default_factory=lambda: np.zeros(0))
+    totals_noise: float = 0.0
     trees: list[Tree] = field(default_factory=list)
     persistence: Persistence | None = None
     counted_pairs: dict[tuple[int, int], tuple[list[Array], float]] = field(default_factory=dict)
@@ -144,7 +145,7 @@ class Learner:
         noise = self.charged.noise(0)
         tables = [table.reshape(C, -1) for table in found]
         sums = [(table.sum(1), noise * math.sqrt(table.shape[1])) for table in tables]
-        totals, _ = combined(sums)
+        totals, self.totals_noise = combined(sums)
         public = self.charged.public_size
         size = totals.sum() if public is None else public
         self.totals = to_simplex(totals, max(float(size), 1.0))
@@ -195,7 +196,10 @@ class Learner:
             for label, (column, parent) in enumerate(pairs):
                 new = tables[label].T, noise
                 counted[label][column] = self._with_first(label, column, parent, new)
-        return [self._tree(label, edges[label], counted[label]) for label in range(C)]
+        trees = [self._tree(label, edges[label], counted[label]) for label in range(C)]
+        if K == 2:  # the only pair was counted in the last stage alone
+            self.counted_pairs = {(0, 1): ([table.T for table in found[0]], noise)}
+        return trees
 
     def _with_first(
         self, label: int, column: int, parent: int, new: tuple[Array, float]
@@ -246,6 +250,25 @@ class Learner:
                 estimates.append((table.sum(1), spread * math.sqrt(table.shape[1])))
         mean, _ = combined(estimates)
         return to_simplex(mean, max(float(self.totals[label]), 1e-6))
+
+    def column_counts(self, column: int) -> tuple[Array, Array]:
+        """Rows of every label in every bin of a column, and the standard deviation of each.
+
+        All that was counted of the column in the first two stages, as it was released.
+        """
+        alone, _ = self.counted_alone[column]
+        sizes = np.bincount(self.bins[column].of_fine).astype(np.float64)
+        estimates = [(alone, self.charged.noise(0) ** 2 * sizes)]
+        for (one, other), (tables, noise) in self.counted_pairs.items():
+            if column in (one, other):
+                sums = np.stack([table.sum(1 if column == one else 0) for table in tables])
+                cells = tables[0].shape[1 if column == one else 0]
+                estimates.append((sums, np.full(len(sizes), noise**2 * cells)))
+        weights = np.array([1.0 / variance.mean() for _, variance in estimates])
+        weights /= weights.sum()
+        mean = sum(w * table for w, (table, _) in zip(weights, estimates, strict=True))
+        variance = sum(w**2 * own for w, (_, own) in zip(weights, estimates, strict=True))
+        return np.asarray(mean), np.sqrt(variance)
 
     def _release(
         self, stage: int, tables: Sequence[Sequence[tuple[int, int]]]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from permea.fabricate.cells import Cells, fine_cells
-from permea.fabricate.generator import TableGenerator
+from permea.fabricate.generator import TableGenerator, check_rules
 from permea.fabricate.learn_tables import Learner, Rows, stages
 from permea.fabricate.persons import ROWS, count_cells, row_counts
 from permea.fabricate.quality import TableQuality, quality_of
@@ -109,6 +109,7 @@ def fabricate_table(
     n_labels = 1 if schema.label is None else len(schema.classes)
     if n_labels * sum(each.count for each in cells) > MOST_CELLS:
         raise ValueError("The schema has too many values and labels to count: declare fewer.")
+    check_rules(schema)
     plan = plan_stages(privacy, stages(len(names), persons=persons), neighbours=neighbours)
     charged = ChargedCounts(
         plan, description=f"a synthetic table of {len(names) + (schema.label is not None)} columns",
