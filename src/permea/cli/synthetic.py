@@ -180,7 +180,7 @@ def _made(
 
 
 def _held_out(console: Console, schema: Schema, holdout: str | None) -> Any:
-    """Rows that are not learned from; what is wrong with them is said before anything is charged."""
+    """Rows that are not learned from; what is wrong with them is said before the charge."""
     if holdout is None:
         return None
     console.warn("with --holdout, report and JSON hold figures of the real rows: NOT FOR RELEASE")
