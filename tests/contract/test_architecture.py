@@ -28,7 +28,7 @@ STEPS = [
     {"cli"},  # a thin shell over all the others
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
-SHARED = {"_version", "_progress", "_parallel", "_files", "_text", "_arrays", "_validate"}
+SHARED = {"_version", "_progress", "_parallel", "_files", "_text", "_html", "_arrays", "_validate"}
 ABOVE_ALL = {"__init__", "__main__"}
 SERVES_ALL_MODELS = {"storage"}  # may see models, privacy, compose and transfer; seen from above
 

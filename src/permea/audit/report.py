@@ -63,6 +63,26 @@ class AttackReport:
         """One dictionary per attack, ready for a data frame."""
         return [result.to_dict() for result in self.attacks]
 
+    def _repr_html_(self) -> str:
+        from permea._html import table
+
+        rows = [
+            (
+                one.name.replace("_", " "),
+                *(
+                    (one.note, "", "")
+                    if one.note
+                    else (
+                        f"{one.auc:.3f}",
+                        "{:.3f} to {:.3f}".format(*one.auc_interval),
+                        f"{one.advantage:+.3f}",
+                    )
+                ),
+            )
+            for one in self.attacks
+        ]
+        return table(("attack", "AUC (0.5 is guessing)", "95 % interval", "advantage"), rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Give the whole report in plain values."""
         return {

@@ -30,9 +30,12 @@ from permea.datasets.heartbeats import (
     make_windows,
     subject_splits,
 )
+from permea.datasets.visits import HOSPITALS, VISITS_SCHEMA, make_visits
 
 __all__ = [
+    "HOSPITALS",
     "HRV_SCHEMA",
+    "VISITS_SCHEMA",
     "Dataset",
     "MissingDataError",
     "Recording",
@@ -54,6 +57,7 @@ __all__ = [
     "load_usps",
     "load_wine",
     "make_recordings",
+    "make_visits",
     "make_windows",
     "read_rr",
     "read_wfdb",

@@ -230,6 +230,12 @@ class Certificate:
             lines += [f"  {'':<15}{more}" for more in wrapped[1:]]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from permea._html import definitions, verdict
+
+        kind = "bad" if not self.is_private else "good" if self.is_verified else "weak"
+        return verdict(self._verdict(), kind) + definitions(self.entries(), title="certificate")
+
     def _verdict(self) -> str:
         if self.is_private:
             weak = " (WEAKER: floating-point noise)" if self.is_weakened else ""

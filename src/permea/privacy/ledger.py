@@ -382,6 +382,21 @@ class Ledger:
         with self._transaction() as chain:
             return str(chain.account)
 
+    def _repr_html_(self) -> str:
+        """Budget, balances and releases; a fingerprint of rows is not shown."""
+        from permea._html import definitions, table
+
+        facts: list[tuple[str, object]] = [("ledger", self.where)]
+        facts += [("budget", self.budget or "none: it only keeps account")]
+        facts += [(name, self.spent_on(name)) for name in self.datasets if not is_unnamed(name)]
+        rows = [
+            (one.number, one.time, one.dataset if one.is_named else "unnamed rows",
+             one.description, f"{Balance(one.epsilon, one.delta, one.unit)}", one.status)
+            for one in self.events
+        ]  # fmt: skip
+        head = ("event", "time (UTC)", "data set", "release", "cost", "status")
+        return definitions(facts) + table(head, rows, title=f"{len(rows)} releases", open=False)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON that may be passed on: without the key and without fingerprints."""
         with self._transaction() as chain:

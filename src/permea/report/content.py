@@ -22,6 +22,7 @@ from permea.fabricate.comparison import TableComparison
 from permea.fabricate.quality import TableQuality
 from permea.fabricate.rows import fabricate
 from permea.privacy import Certificate, Privacy, release
+from permea.tables import Schema
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,9 @@ class Report:
         `permea.audit.AttackReport.to_dict`.
     baseline : str
         What the same model achieves without privacy, as a sentence.
+    alternatives : sequence of (str, str, str, str)
+        Other ways on the same rows, this one first: name, promise, AUROC, AUC of the strongest
+        attack.
     charts : sequence of Chart
         In the order they are shown.
     samples : Samples or None
@@ -150,6 +154,14 @@ class Report:
         Commands.
     computed_from_private_rows : sequence of str
         Parts of the report that no noise protects.
+    purpose : str
+        What it was made for, as the assessment says it.
+    remark : str
+        What a reader of the promise must know besides, such as a total over several releases.
+    schema : Schema or None
+        The declared columns: the categories of data of the assessment.
+    holders : sequence of (str, str)
+        Who holds what; the owner of the rows and the reader by default.
     """
 
     title: str
@@ -158,6 +170,7 @@ class Report:
     accuracy: Accuracy | None = None
     attacks: dict[str, Any] | None = None
     baseline: str = ""
+    alternatives: Sequence[tuple[str, str, str, str]] = ()
     charts: Sequence[Chart] = ()
     samples: Samples | None = None
     effects: Sequence[ColumnEffect] = ()
@@ -167,6 +180,10 @@ class Report:
     measures: dict[str, tuple[str, str]] = field(default_factory=dict)
     reproduce: Sequence[str] = ()
     computed_from_private_rows: Sequence[str] = ()
+    purpose: str = ""
+    remark: str = ""
+    schema: Schema | None = None
+    holders: Sequence[tuple[str, str]] = ()
 
     @property
     def is_private(self) -> bool:

@@ -1,7 +1,6 @@
 """Renders a report as one HTML file that needs no network, with the templates beside this file."""
 
 import base64
-import math
 import struct
 import zlib
 from functools import cache
@@ -14,8 +13,11 @@ from permea._arrays import Array
 from permea._files import write_atomically
 from permea._text import safe_json, safe_text
 from permea._version import __version__
+from permea.report.assessment import answers, assess
+from permea.report.chances import best_guess, odds
 from permea.report.content import Report
 from permea.report.svg import Layout, number
+from permea.report.words import LANGUAGES, Words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -62,6 +64,7 @@ def render(report: Report) -> str:
     """
     sections = {
         "promise": ("What is promised", True),
+        "alternatives": ("Beside other ways on the same rows", report.alternatives),
         "attacks": ("What attacks achieve", report.attacks),
         "quality": ("How near the synthetic table is to the release", report.quality),
         "comparison": ("Beside the real table", report.comparison),
@@ -75,10 +78,32 @@ def render(report: Report) -> str:
             "Leakage, interpretability, transferability",
             report.measures or report.charts_of(""),
         ),
+        "assessment": ("For a data protection impact assessment", report.certificates),
         "reproduce": ("How to reproduce", report.reproduce),
     }
     shown = {key: title for key, (title, content) in sections.items() if content}
-    return _environment().get_template("report.html").render(report=report, sections=shown)
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            sections=shown,
+            answers=answers(report, Words("en")),
+            assessments=[assess(report, language) for language in LANGUAGES],
+        )
+    )
+
+
+def render_assessment(report: Report, language: str = "en") -> str:
+    """The assessment of `permea.report.assessment.assess` as an HTML page of its own.
+
+    Examples
+    --------
+    >>> '<html lang="de">' in render_assessment(Report(title="A model"), "de")
+    True
+    """
+    template = _environment().get_template("assessment_page.html")
+    return template.render(report=report, one=assess(report, language))
 
 
 @cache
@@ -120,37 +145,6 @@ def _environment() -> "Environment":
 def _neutral(value: object) -> object:
     """Text without control characters; what a macro of the templates returned stays as it is."""
     return value if hasattr(value, "__html__") else safe_text(value, lines=True)
-
-
-def odds(epsilon: float) -> str:
-    """The factor e^ε by which odds can change, readable.
-
-    Examples
-    --------
-    >>> odds(1.0), odds(500.0)
-    ('2.7', 'more than a million')
-    """
-    if epsilon > math.log(1e6):
-        return "more than a million"
-    factor = math.exp(epsilon)
-    return f"{factor:.1f}" if factor < 100 else f"{factor:,.0f}"
-
-
-def best_guess(epsilon: float, delta: float) -> str:
-    """Certainty that a coin flip can grow to: (e^ε + δ) / (1 + e^ε), in percent.
-
-    With equal prior odds the share of right guesses between two neighbouring data sets is at most
-    this, whatever the attacker knows and computes.
-
-    Examples
-    --------
-    >>> best_guess(1.0, 0.0), best_guess(8.0, 0.0), best_guess(400.0, 0.0)
-    ('73.1 %', '99.97 %', 'practically 100 %')
-    """
-    certainty = min(1.0, (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon)))
-    if certainty > 0.99995:
-        return "practically 100 %"
-    return f"{100 * certainty:.{1 if certainty < 0.99 else 2}f} %"
 
 
 def png_address(picture: Array) -> str:

@@ -10,6 +10,7 @@ all of it was checked.
 
 from permea.storage.classes import register_family
 from permea.storage.container import StorageError
+from permea.storage.listing import Contents, contents
 from permea.storage.model_file import SCHEMA, load, save
 
-__all__ = ["SCHEMA", "StorageError", "load", "register_family", "save"]
+__all__ = ["SCHEMA", "Contents", "StorageError", "contents", "load", "register_family", "save"]

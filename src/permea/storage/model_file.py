@@ -20,7 +20,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,6 +261,27 @@ def _message(values: Any, number: int, weights: str) -> bytes:
     return canonical({"certificate": values, "number": number, "weights": weights})
 
 
+class Parts(NamedTuple):
+    """What a file holds, with all digests checked and nothing built from it."""
+
+    manifest: dict[str, Any]
+    tree: Any
+    tensors: Tensors
+    certificates: list[Certificate]
+
+
+def read_parts(path: Path, trusted: TrustedKeys | None) -> Parts:
+    """The parts of a file whose digests are right; StorageError for any other file."""
+    metadata, tensors = container.read_container(path)
+    if not {"permea", "sha256"} <= set(metadata) <= {"permea", "sha256", "model"}:
+        raise StorageError(f"{path} is a safetensors file, but permea did not write it.")
+    try:
+        manifest, tree = _checked(metadata, tensors)
+        return Parts(manifest, tree, tensors, _certificates(manifest, trusted))
+    except StorageError as reason:
+        raise StorageError(f"{path}: {reason}") from reason.__cause__
+
+
 def load(path: str | os.PathLike[str], *, trusted: TrustedKeys | None = None) -> Any:
     """Read a model that `save` wrote; the file may come from an untrusted source.
 
@@ -286,16 +307,9 @@ def load(path: str | os.PathLike[str], *, trusted: TrustedKeys | None = None) ->
         For every file that is not a complete and consistent model of this version of permea.
     """
     path = Path(path)
-    metadata, tensors = container.read_container(path)
-    if not {"permea", "sha256"} <= set(metadata) <= {"permea", "sha256", "model"}:
-        raise StorageError(f"{path} is a safetensors file, but permea did not write it.")
+    found = read_parts(path, trusted)
     try:
-        manifest, tree = _checked(metadata, tensors)
-        certificates = _certificates(manifest, trusted)
-    except StorageError as reason:
-        raise StorageError(f"{path}: {reason}") from reason.__cause__
-    try:
-        return _build(_draft(tree, tensors, certificates))
+        return _build(_draft(found.tree, found.tensors, found.certificates))
     except RefusedError as reason:
         raise StorageError(f"{path} is not a model of this version of permea. {reason}.") from None
     except ImportError as reason:
@@ -426,6 +440,18 @@ def _draft(tree: Any, tensors: Tensors, certificates: list[Certificate]) -> Draf
     if source.used != set(tensors):
         raise RefusedError("the file holds numbers that no part of the model uses")
     return draft
+
+
+def check_parts(parts: Parts) -> None:
+    """Raise `StorageError` unless the parts of a file are a model that could be built."""
+    try:
+        _draft(parts.tree, parts.tensors, parts.certificates)
+    except RefusedError as reason:
+        raise StorageError(f"not a model of this version of permea. {reason}.") from None
+    except (TypeError, ValueError) as reason:  # the constructor of Privacy
+        raise StorageError(f"it declares a privacy that cannot be: {reason}") from None
+    except (RecursionError, MemoryError) as reason:
+        raise StorageError("it is too large for this machine.") from reason
 
 
 def _build(value: Any) -> Any:

@@ -279,6 +279,22 @@ class Schema:
         """Write the schema as TOML."""
         return write_atomically(path, self.to_toml().encode())
 
+    def _repr_html_(self) -> str:
+        from permea._html import definitions, table
+
+        roles = {self.label: "label", self.target: "target", self.person: "person"}
+        rows = [
+            (name, column.kind, _declared(column), roles.get(name, "feature"))
+            for name, column in self.columns.items()
+        ]
+        if self.person is not None and self.person not in self.columns:
+            rows.append((self.person, "", "", "person"))
+        rows += [(name, "", "", "ignored") for name in self.ignored]
+        more = {"pairs": ", ".join(map(" and ".join, self.pairs)), "rules": ", ".join(self.rules)}
+        told = [(name, text) for name, text in more.items() if text]
+        shown = table(("column", "kind", "declared", "role"), rows)
+        return shown + (definitions(told) if told else "")
+
     def encoder(self, bins: int | None = None) -> TableEncoder:
         """A fitted `TableEncoder`."""
         return TableEncoder(self, bins=bins).fit()
@@ -472,6 +488,18 @@ def _range(column: Column) -> tuple[float, float]:
     number = column.days if isinstance(column, Date) else column
     assert isinstance(number, Number)
     return float(number.low), float(number.high)
+
+
+def _declared(column: Column) -> str:
+    """What is declared about the values of a column, in a few words."""
+    if isinstance(column, Choice):
+        text = ", ".join(column.names[:LONG_LIST])
+    elif isinstance(column, Date):
+        text = f"{column.first} to {column.last}"
+    else:
+        low, high = _range(column)
+        text = f"{low:g} to {high:g}"
+    return f"{text}, or missing" if column.missing else text
 
 
 def _texts(values: Any, name: str) -> tuple[str, ...]:

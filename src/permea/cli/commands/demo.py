@@ -1,150 +1,226 @@
-"""``permea demo``: a private federated classifier, attacked and reported, in under a minute."""
+"""``permea demo``: three hospitals learn together per person; attacks; a report. Under a minute."""
 
+import os
+import shlex
 import sys
 import time
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 from typer import Option
 
-from permea._progress import progress
 from permea._version import __version__
-from permea.audit import attack, guarantee_rows
+from permea.audit import guarantee_rows
+from permea.cli import tables
 from permea.cli.app import START, command
-from permea.cli.console import Console
-from permea.cli.tables import check_output, write_result
-from permea.compose import KAHMClassifier
-from permea.datasets import load_digits
-from permea.federation import Federation, Party
-from permea.privacy import Privacy
-from permea.report import Report, content, render
+from permea.cli.console import Console, OutputError
+from permea.cli.models import save_model
+from permea.cli.story import Story, Way
+from permea.datasets import HOSPITALS, VISITS_SCHEMA
+from permea.report import Report, content, model_card, render
+from permea.report.assessment import assessment_json
+from permea.report.page import render_assessment
 
-NAMES = ("hospital north", "hospital south", "hospital west")
-Rows = tuple[NDArray[np.float64], NDArray[Any]]
+PURPOSE = (
+    "Predict which patients come back to hospital within 90 days, from visits to three hospitals "
+    "that may not exchange rows. The visits are simulated: they describe nobody."
+)
+HOLDERS = (
+    ("each hospital", "its own visits, and a ledger of what it released"),
+    ("the coordinator", "noised sums over all patients, and the model"),
+    ("whoever receives the model", "the model; no row"),
+    ("whoever receives the synthetic table", "rows that were drawn from noised counts"),
+)
 
 
 @command("demo", panel=START)
 def demo(
     console: Console,
     output: Annotated[
-        str, Option("--output", "-o", help="Report to write.")
-    ] = "permea-report.html",
-    epsilon: Annotated[float, Option("--epsilon", "-e", help="ε per entry.")] = 8.0,
-    delta: Annotated[float, Option(help="δ per entry.")] = 1e-5,
+        str, Option("--output", "-o", help="Folder to write to; it is created.")
+    ] = "permea-demo",
+    epsilon: Annotated[float, Option("--epsilon", "-e", help="ε per person.")] = 1.0,
+    delta: Annotated[float, Option(help="δ per person.")] = 1e-6,
 ) -> None:
-    """Train a private federated classifier, attack it, and write a report.
+    """Play one story on simulated visits to three hospitals, and write all of its files.
 
-    Three parties hold a third of scikit-learn's handwritten digits each. Every party adds noise to
-    its rows, fabricates new ones from them and trains; the global classifier sees distances only.
-    Then membership-inference attacks are run on it and on the same model without privacy.
+    The hospitals declare the columns, learn one model together with privacy per person, predict for
+    new patients, make a synthetic table, and attack the model. The documents' noise on every number
+    and an ordinary random forest stand beside it on the same rows. The visits are simulated by
+    `permea.datasets.make_visits` from a public seed.
 
     Example:
         permea demo
-        permea demo --epsilon 2 -o two.html
+        permea demo --epsilon 4 -o four
     """
     start = time.monotonic()
-    check_output(output, (".html",))
-    privacy = Privacy(epsilon=epsilon, delta=delta, unit="entry", domain=(0.0, 1.0))
-    digits = load_digits()
-    X, X_out, y, y_out = train_test_split(
-        digits.X, digits.y, test_size=0.4, stratify=digits.y, random_state=0
-    )
+    folder = Path(output)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "it is no folder").lower()
+        raise OutputError(f"{output} cannot be used as a folder: {reason}.") from error
     with threadpool_limits(limits=1, user_api="blas"):  # many small matrices: threads only wait
-        report = _report(console, (X, y), (X_out, y_out), privacy, digits.shape)
-    write_result(output, render(report).encode())
-    _print_result(console, report, str(Path(output).absolute()), time.monotonic() - start)
+        story = Story(epsilon, delta)
+        ways = _play(console, story)
+        report = _report(story, ways)
+    _write(story, report, folder)
+    _print_result(console, report, ways, folder, time.monotonic() - start)
 
 
-def _train(members: Rows, privacy: Privacy | None) -> Federation:
-    """One party per owner; without privacy the owners have to consent explicitly."""
-    X, y = members
-    consent = () if privacy is not None else ("not private", "raw rows")
-    parties = []
-    for index, name in enumerate(progress(NAMES, desc="parties")):
-        classifier = KAHMClassifier(privacy=privacy, fabricate=privacy is not None)
-        parties.append(Party(name, classifier.fit(X[index::3], y[index::3]), consent=consent))
-    return Federation(parties, records="disjoint")
-
-
-def _report(
-    console: Console, members: Rows, outside: Rows, privacy: Privacy, shape: tuple[int, int] | None
-) -> Report:
-    """Train with and without privacy, attack both, and collect what the report shows."""
-    console.say(f"training: 3 parties, {len(members[0])} digits, {privacy.describe()}")
-    private, plain = _train(members, privacy), _train(members, None)
-    console.say("attacking: does the model reveal who was in the training data?")
-    found = attack(private, *members, *outside, kinds=content.METRIC_ATTACKS)
-    console.say("measuring privacy against usefulness")
-    certificates = {name: c for name, c in private.certificates.items() if c is not None}
-    weakest = max(certificates.values(), key=lambda c: c.record_epsilon)
-    measured = content.measured_claim(privacy, weakest.n_columns)
-    found = replace(found, guarantees=guarantee_rows(weakest, [measured]))
-    bare = content.accuracy_of(plain, *outside).value
-    utility = content.utility_chart(
-        lambda chosen: _train(members, chosen), privacy, members, outside, plain_accuracy=bare
+def _play(console: Console, story: Story) -> list[Way]:
+    """Tell the story, one step after the other."""
+    rows, people = len(story.members), story.members["patient"].nunique()
+    console.say(
+        f"1  three hospitals: {rows} simulated visits of {people} patients, in three tables"
     )
-    distances = [
-        content.distance_chart(model, members[0], outside[0], key=f"distances-{key}", title=title)
-        for key, title, model in (
-            ("private", "This model", private),
-            ("plain", "The same without privacy", plain),
-        )
-    ]
+    console.say(f"2  a schema declares {len(VISITS_SCHEMA.features)} columns before a row is read")
+    told = story.privacy.describe()
+    console.say(f"3  they learn one model together, {told}; what leaves is noised sums")
+    found = [story.federated()]
+    console.say(f"4  predictions for {story.outside['patient'].nunique()} new patients")
+    assert len(story.predictions)
+    made = len(story.synthetic.data)
+    console.say(f"5  hospital {HOSPITALS[0]} makes a synthetic table of {made} rows, {told}")
+    console.say("6  attacks: who was in the training data? Beside other ways on the same rows:")
+    return [*found, story.noise_on_rows(), story.ordinary()]
+
+
+def _report(story: Story, ways: list[Way]) -> Report:
+    """Everything in one report: this model, and the other ways beside it."""
+    ours, *_, ordinary = ways
+    paper = story.model.certificate_
+    assert paper is not None
+    attacked = ours.attacks.to_dict() | {"guarantees": guarantee_rows(paper, ())}
+    effects, curves = content.effects_of(story.model.explain(), "contribution to yes")
     return Report(
-        title="Private federated classification of handwritten digits",
+        title="Who comes back within 90 days? Three hospitals learn together",
         facts={
-            "model": "kernel affine hull machines, deep, on fabricated data",
-            "parties": str(len(NAMES)),
-            "training rows": str(len(members[0])),
+            "data": "simulated visits, public seed 0: they describe nobody",
+            "parties": ", ".join(HOSPITALS),
+            "patients": str(story.members["patient"].nunique()),
             "permea": __version__,
             "date": date.today().isoformat(),
         },
-        certificates=certificates,
-        accuracy=content.accuracy_of(private, *outside),
-        attacks=found.to_dict(),
-        baseline=f"the same federation without privacy classifies {100 * bare:.1f} % correctly, "
-        "and the distance attack on it reaches an AUC of "
-        f"{content.distance_auc(plain, members[0], outside[0]):.3f}.",
-        charts=[content.roc_chart(found), utility, *distances],
-        samples=content.samples_of(*members, privacy, shape=shape),
+        certificates={"the model": paper, "the synthetic table": story.synthetic.certificate},
+        accuracy=ours.accuracy,
+        attacks=attacked,
+        baseline=f"the same attacks on an ordinary random forest reach an AUC of "
+        f"{ordinary.attacks.strongest.auc:.3f}.",
+        alternatives=[_line(way) for way in ways],
+        charts=[
+            content.roc_chart(ours.attacks, names=("confidence", "loss", "entropy")),
+            *curves,
+        ],
+        effects=effects,
+        quality=story.synthetic.quality,
+        risks=story.risks,
         reproduce=["permea demo", f"# Python {sys.version.split()[0]}, permea {__version__}"],
+        purpose=PURPOSE,
+        remark=_total(story),
+        schema=VISITS_SCHEMA,
+        holders=HOLDERS,
     )
 
 
-def _print_result(console: Console, report: Report, path: str, seconds: float) -> None:
-    weakest, best, accuracy = report.weakest, report.strongest_attack, report.accuracy
+def _total(story: Story) -> str:
+    """What the two releases about the people of one hospital add up to."""
+    name = HOSPITALS[0]
+    spent = story.ledgers[name].spent_on(f"visits to {name}")
+    return (
+        f"Patients of hospital {name} are in two releases, the model and the synthetic table; by "
+        f"the ledger of that hospital they add up to {spent}."
+    )
+
+
+def _line(way: Way) -> tuple[str, str, str, str]:
+    auroc, best = way.accuracy.auroc, way.attacks.strongest
+    return way.name, way.promise, f"{auroc:.3f}", f"{best.auc:.3f}"
+
+
+def _write(story: Story, report: Report, folder: Path) -> None:
+    """All files of the demo; the report last."""
+    save_model(story.model, str(folder / "model.permea"), story.key)
+    rows = {name: story.rows_of(name, story.members) for name in HOSPITALS}
+    frames = {
+        **rows,
+        "new-patients": story.outside.drop(columns="hospital"),
+        "predictions": story.predictions,
+        "synthetic": story.synthetic.data,
+    }
+    files = {
+        f"{name}.csv": frame.to_csv(index=False, lineterminator="\n").encode()
+        for name, frame in frames.items()
+    }
+    files["trusted.keys"] = f"{story.key.public}\n".encode()
+    files["visits.toml"] = VISITS_SCHEMA.to_toml().encode()
+    for language in ("en", "de"):
+        files[f"assessment-{language}.html"] = render_assessment(report, language).encode()
+    files["assessment.json"] = assessment_json(report).encode()
+    files["model-card.md"] = model_card(report, name="readmission").encode()
+    files["report.html"] = render(report).encode()
+    tables.write_results({str(folder / name): data for name, data in files.items()})
+
+
+def _command() -> str:
+    """How this program is called: by its name where the shell finds it, else by its path."""
+    import shutil
+
+    beside = Path(sys.executable).parent / "permea"
+    if shutil.which("permea") or not beside.exists():
+        return "permea"
+    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
+
+
+def _print_result(
+    console: Console, report: Report, ways: list[Way], folder: Path, seconds: float
+) -> None:
+    lines = []
+    for name, promise, auroc, attacked in report.alternatives:
+        lines += [f"   {name:<26} AUROC {auroc}   attack AUC {attacked}   ({promise})"]
+    place, program = shlex.quote(str(folder)), _command()
+    weakest, best = report.weakest, report.strongest_attack
     assert weakest is not None
     assert best is not None
-    assert accuracy is not None
-    privacy = weakest.privacy
-    low, high = best["auc_interval"]
-    text = (
-        f"accuracy     {accuracy.value:.3f} on {accuracy.n_rows} digits not used for training\n"
-        f"claimed ε    {privacy.epsilon:g} per entry (δ = {privacy.delta:g}); for a whole record "
-        f"ε = {weakest.record_epsilon:.4g} (δ = {weakest.record_delta:.2g})\n"
-        f"attack AUC   {best['auc']:.3f} [{low:.3f}, {high:.3f}] by {best['name']}; "
-        "0.5 is guessing\n"
-        f"report       {path}"
-    )
-    values = {
-        "accuracy": accuracy.value,
-        "epsilon": privacy.epsilon,
-        "delta": privacy.delta,
-        "unit": privacy.unit,
-        "record_epsilon": weakest.record_epsilon,
-        "record_delta": weakest.record_delta,
+    lines += [
+        "   AUROC: 0.5 is guessing, 1 is perfect. Attack AUC: 0.5 is guessing, 1 is certainty.",
+        "",
+        f"report       {folder / 'report.html'}",
+        f"assessment   {folder / 'assessment-en.html'}, assessment-de.html, assessment.json",
+        f"model        {folder / 'model.permea'}, model-card.md",
+        f"tables       {folder / 'synthetic.csv'}, predictions.csv, {', '.join(HOSPITALS)}.csv",
+        "",
+        "next:",
+        f"  {program} show {place}/model.permea --trusted {place}/trusted.keys",
+        f"  {program} train {place}/north.csv --schema {place}/visits.toml --unit person "
+        f"--epsilon 1 --delta 1e-6 -o north.permea",
+        f"  {program} schema draft YOUR.csv -o your.toml",
+    ]
+    console.result("\n".join(lines), _values(report, ways, folder, seconds))
+
+
+def _values(report: Report, ways: list[Way], folder: Path, seconds: float) -> dict[str, Any]:
+    weakest, best = report.weakest, report.strongest_attack
+    assert weakest is not None
+    assert best is not None
+    return {
+        "accuracy": ways[0].accuracy.value,
+        "auroc": ways[0].accuracy.auroc,
+        "epsilon": weakest.privacy.epsilon,
+        "delta": weakest.privacy.delta,
+        "unit": weakest.privacy.unit,
         "attack": best["name"],
         "attack_auc": best["auc"],
         "attack_auc_interval": best["auc_interval"],
+        "beside": {
+            way.name: {"auroc": way.accuracy.auroc, "attack_auc": way.attacks.strongest.auc}
+            for way in ways[1:]
+        },
         "private": report.is_private and report.is_verified,
         "status": report.status,
-        "report": path,
+        "folder": str(folder.absolute()),
+        "report": str((folder / "report.html").absolute()),
         "seconds": round(seconds, 1),
     }
-    console.result(text, values)

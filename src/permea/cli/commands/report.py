@@ -2,6 +2,7 @@
 
 import shlex
 from datetime import date
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,18 @@ from permea.cli.models import load_model, schema_of
 from permea.cli.options import Attacked, AttackTables, ModelFile, Rows, Trusted, read_json_pairs
 from permea.cli.signatures import certificate_status, describe_certificate, trusted_keys
 from permea.cli.table_model import RowsOfTable, TableClassifier, unit_privacy
-from permea.cli.tables import check_output, write_result
+from permea.cli.tables import check_output, write_result, write_results
 from permea.privacy import Privacy
-from permea.report import Report, content, render
+from permea.report import Report, content, model_card, render
+from permea.report.assessment import assessment_json
+from permea.report.page import render_assessment
+
+
+class Language(StrEnum):
+    """A language of assessments."""
+
+    en = "en"
+    de = "de"
 
 
 @command("report", panel=CHECK)
@@ -39,6 +49,17 @@ def report(
     ] = None,
     releases: Releases = RELEASES,
     title: Annotated[str | None, Option(help="Title of the report.")] = None,
+    purpose: Annotated[str, Option(help="What the model is for, as the assessment says it.")] = "",
+    assessment: Annotated[
+        str | None,
+        Option(
+            help="File for a data protection impact assessment: .html, or .json in all languages."
+        ),
+    ] = None,
+    language: Annotated[Language, Option(help="Of the assessment in HTML.")] = Language.en,
+    card: Annotated[
+        str | None, Option("--model-card", help="Model card, Markdown as Hugging Face reads it.")
+    ] = None,
     trusted: Trusted = None,
 ) -> None:
     """Write a report about a model that opens in any browser, without a network.
@@ -47,14 +68,21 @@ def report(
     also contains accuracy, attacks and histograms; these are computed from the rows, and the report
     says so. A certificate that no key of --trusted has signed is shown as an unverified claim.
 
+    --assessment writes the section for a data protection impact assessment as a file of its own,
+    --model-card a model card.
+
     Example:
         permea report model.permea -o report.html
+        permea report model.permea --assessment dpia.html --language de -o report.html
         permea report model.permea --members a.csv --outside b.csv -o report.html
     """
     paths = tables.check()
     if (curve or samples) and not paths:
         raise UsageError("--curve and --samples need --members and --outside.")
     check_output(output, (".html",), inputs=(model, *paths))
+    for beside, endings in ((assessment, (".html", ".json")), (card, (".md",))):
+        if beside is not None:
+            check_output(beside, endings, inputs=(model, *paths, output))
     classifier = load_model(model, trusted_keys(trusted))
     pairs = {} if measures is None else read_json_pairs(measures, '{"name": ["value", "meaning"]}')
     values: dict[str, Any] = {
@@ -76,9 +104,14 @@ def report(
         facts=_facts(classifier),
         certificates={} if certificate is None else {Path(model).name: certificate},
         reproduce=[shlex.join(words), f"# permea {__version__}"],
+        purpose=purpose,
+        schema=schema_of(classifier),
         **{**values, "charts": [*values.get("charts", ()), *curves]},
     )
-    write_result(output, render(made).encode())
+    if assessment is None and card is None:
+        write_result(output, render(made).encode())  # which may be a pipe
+    else:
+        write_results(_files(made, output, assessment, language, card))
     best = made.strongest_attack
     console.result(
         f"{describe_certificate(certificate, model)}\nreport written to {Path(output).absolute()}",
@@ -89,6 +122,20 @@ def report(
             "attack_auc": None if best is None else best["auc"],
         },
     )
+
+
+def _files(
+    made: Report, output: str, assessment: str | None, language: str, card: str | None
+) -> dict[str, bytes]:
+    """Everything that is written: the report last."""
+    files = {}
+    if assessment is not None:
+        as_json = Path(assessment).suffix.lower() == ".json"
+        text = assessment_json(made) if as_json else render_assessment(made, language)
+        files[assessment] = text.encode()
+    if card is not None:
+        files[card] = model_card(made, name=Path(card).stem).encode()
+    return {**files, output: render(made).encode()}
 
 
 def _facts(classifier: Any) -> dict[str, str]:
