@@ -1,5 +1,6 @@
 """All rows of a person together move the sums no further than one row may."""
 
+import decimal
 import math
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from privacy_checks import refutes
 from scipy import optimize
 
+from permea import MomentClassifier
 from permea.privacy import Certificate, Privacy
 from permea.privacy.moments import (
     LARGEST_GROUP,
@@ -22,6 +24,7 @@ from permea.privacy.moments import (
     sum_features,
     sum_moments,
 )
+from permea.privacy.people import count_people
 
 PERSON = Privacy(epsilon=1.0, delta=1e-5, unit="person")
 RELATIONS = ("replace", "add/remove")
@@ -174,7 +177,6 @@ def test_weights_of_chunks_are_those_of_the_whole():
     chunks = [row_weights(groups[:200], counted), row_weights(groups[200:], counted)]
     assert np.array_equal(np.concatenate(chunks), row_weights(groups))
     assert row_weights(["a", "b", "a"]).tolist() == [0.5, 1.0, 0.5]
-    assert row_weights([1, 1.0, "1"]).tolist() == [0.5, 0.5, 1.0]  # whatever the others are
     with pytest.raises(ValueError, match="not counted"):
         row_weights(["new"], counted)
 
@@ -185,6 +187,38 @@ def test_weights_of_chunks_are_those_of_the_whole():
 def test_missing_persons_are_refused(groups):
     with pytest.raises(ValueError, match="without missing values"):
         row_weights(np.array(groups, dtype=object) if None in groups else groups)
+
+
+def test_a_person_counts_once_however_her_id_is_written():
+    """A reader of files may give numbers in one chunk and text in the next."""
+    ids = np.array([7, 7.0, "7", " 7 ", "7.0", np.float32(7), np.int8(7), np.str_("7")], object)
+    assert row_weights(ids).tolist() == [1 / 8] * 8
+    assert count_people([*ids, "8", None]) == 2
+    assert count_rows(ids[:2]) + count_rows(ids[2:]) == {"7": 8}
+    rng = np.random.default_rng(0)
+    X, y = rng.random((9, 2)), np.arange(9) % 2
+    promise = Privacy(epsilon=1, delta=1e-5, unit="person", domain=(0, 1))
+    model = MomentClassifier(privacy=promise, classes=[0, 1], features="identity")
+    model.fit_chunks(lambda: [(X[:4], y[:4], [7, 7, 7, 8]), (X[4:], y[4:], ["7"] * 4 + ["8"])])
+    assert model.certificate_.n_rows == 2
+
+
+def test_a_float_that_stands_for_several_ids_is_none():
+    """One fraction among ids of 17 digits makes a frame round all of them."""
+    for ids in ([2.0**53, 1.5], [math.inf, 1.0], np.array([2**53 + 1, 0.5])):
+        assert count_people(ids) <= 1
+        with pytest.raises(ValueError, match="as text or integers"):
+            row_weights(ids)
+    assert row_weights([2**53, 2**53 + 1]).tolist() == [1.0, 1.0]
+
+
+def test_ids_that_cannot_be_compared_cost_no_error_before_the_charge():
+    for odd in (decimal.Decimal("sNaN"), {"Smith"}, np.zeros(2)):
+        ids = np.empty(2, dtype=object)
+        ids[0], ids[1] = odd, "ann"
+        assert count_people(ids) <= 1
+        with pytest.raises((ValueError, ArithmeticError)):
+            row_weights(ids)
 
 
 def test_pandas_missing_values_are_missing_persons():
@@ -229,5 +263,6 @@ def test_the_certificate_speaks_of_persons(neighbours):
     assert "ε = 1 per person" in text
     assert "declared by a schema" in text
     assert ("the number of persons and of features" in text) == (neighbours == "replace")
+    assert ("whether there is a person at all" in text) == (neighbours == "add/remove")
     assert (out.moments.size == 50.0) == (neighbours == "replace")  # else it is noised
     assert Certificate.from_json(out.certificate.to_json()) == out.certificate

@@ -873,7 +873,9 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
     """The certificate of a release of moments; the neighbour relation is part of it."""
     privacy = plan.privacy
     unit = privacy.unit
-    public = (f"the number of {unit}s and of features",) if plan.neighbours == "replace" else ()
+    public = f"the number of {unit}s and of features"
+    if plan.neighbours == "add/remove":
+        public = f"whether there is a {unit} at all: an empty table is refused"
     labels = (
         "the set of class labels, which is declared and not read from the rows"
         if plan.outputs == "classes"
@@ -905,7 +907,7 @@ def certify(plan: MomentPlan, moments: Moments, seeded: bool) -> Certificate:
         record_delta=privacy.delta,
         simple_record_epsilon=privacy.epsilon,
         simple_record_delta=privacy.delta,
-        not_protected=(labels, *public, NOT_PROTECTED[-1]),
+        not_protected=(labels, public, NOT_PROTECTED[-1]),
         classes="declared" if plan.outputs == "classes" else "",
         neighbours=RELATIONS[unit][plan.neighbours],
         released=f"moments of {plan.n_features} features, clipped to the radius {plan.radius:g} "

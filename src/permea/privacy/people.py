@@ -7,12 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Integers
+from permea.tables.columns import person_text
 
 LARGEST_GROUP = 2**16  # rows of one person that the proof covers
 
 
 def count_rows(groups: ArrayLike) -> Counter[Any]:
     """How many rows each person has; counts of chunks add up. Private, like ``groups``.
+
+    Ids are compared as text, as those of a schema's person column are: 7, 7.0 and " 7" are one
+    person, and so is somebody whose id one chunk holds as a number and another one as text.
 
     Examples
     --------
@@ -23,7 +27,7 @@ def count_rows(groups: ArrayLike) -> Counter[Any]:
 
 
 def person_places(groups: ArrayLike) -> Integers:
-    """A number for the person of every row; no id is compared as anything but what it is.
+    """A number for the person of every row; no id depends on those of other rows.
 
     Examples
     --------
@@ -38,16 +42,20 @@ def count_people(groups: ArrayLike) -> int:
     """How many persons there are, which is public where neighbours replace one.
 
     Rows without a person do not count. It never fails, because it may be called before a charge;
-    wrong ids are refused after it.
+    wrong ids are refused after it. Ids are compared as by :func:`count_rows`.
 
     Examples
     --------
     >>> count_people(["ann", "bob", "ann", None]), count_people([["ann"], ["bob", "cid"]])
     (2, 0)
+    >>> count_people([7, 7.0, " 7", "8"])
+    2
     """
     try:
-        return len({who for who in np.asarray(groups, dtype=object) if not _is_missing(who)})
-    except (TypeError, ValueError):
+        people = np.asarray(groups, dtype=object)
+        known = [who for who in people if not _is_missing(who)] if people.ndim == 1 else []
+        return len({*map(person_text, known)} - {None})
+    except Exception:  # whatever an id raises when it is compared
         return 0
 
 
@@ -71,7 +79,8 @@ def row_weights(groups: ArrayLike, counted: Counter[Any] | None = None) -> NDArr
     Parameters
     ----------
     groups : array-like of shape (n,)
-        Whose each row is: numbers or texts. A missing one (None, NaN, an empty text) is an error.
+        Whose each row is: numbers or texts, compared as by :func:`count_rows`. A missing one
+        (None, NaN, an empty text) is an error, and so is a float too large to be told from others.
     counted : Counter, optional
         Rows of each person, when these rows are one chunk of several: see :func:`count_rows`.
 
@@ -93,14 +102,17 @@ def row_weights(groups: ArrayLike, counted: Counter[Any] | None = None) -> NDArr
     return 1.0 / shares
 
 
-def _person_ids(groups: ArrayLike) -> list[Any]:
+def _person_ids(groups: ArrayLike) -> list[str]:
     people = np.asarray(groups, dtype=object)  # as they are: no id depends on the other rows
-    if people.ndim != 1 or any(map(_is_missing, people)):
+    known = people.ndim == 1 and not any(map(_is_missing, people))
+    ids = [person_text(person) for person in people] if known else [None]
+    if None in ids:
         raise ValueError(
-            "groups must name one person for every row, without missing values. Leave out rows of "
-            "unknown persons, or count each as a person of its own."
+            "groups must name one person for every row, without missing values, and numbers of "
+            "2**53 or more as text or integers. Leave out rows of unknown persons, or count each "
+            "as a person of its own."
         )
-    return list(people)
+    return [str(one) for one in ids]
 
 
 def _is_missing(person: Any) -> bool:

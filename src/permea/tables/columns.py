@@ -464,6 +464,24 @@ def as_text(value: object) -> str:
     return str(value)
 
 
+def person_text(value: object) -> str | None:
+    """Text of a person's identifier: 7, 7.0, "7.0" and " 7" are the same person.
+
+    None for what identifies nobody: lists and other things without a fixed value, and floats that
+    stand for several whole numbers, because their last digits are lost.
+
+    Examples
+    --------
+    >>> person_text(" 7.0"), person_text(7.0), person_text(2**53), person_text(2.0**53)
+    ('7', '7', '9007199254740992', None)
+    """
+    inexact = isinstance(value, float | np.floating) and not abs(value) < 2**53
+    if inexact or getattr(value, "__hash__", None) is None:
+        return None
+    text = as_text(value)  # without the ".0" that other programs append to whole numbers
+    return text[:-2] if text.endswith(".0") and text[:-2].isdecimal() else text
+
+
 def as_numbers(values: Values, blanks: Blanks) -> Array:
     """Numbers of a column: NaN where missing or infinite, `_UNKNOWN` where there is no number."""
     kind = values.dtype.kind

@@ -13,7 +13,7 @@ import numpy as np
 from permea._arrays import Array
 from permea._files import write_atomically
 from permea._text import safe_text
-from permea.tables.columns import MISSING, Blanks, Choice, Column, Date, Number, Values, as_text
+from permea.tables.columns import MISSING, Blanks, Choice, Column, Date, Number, Values, person_text
 from permea.tables.encoding import MOST_FEATURES, TableEncoder
 from permea.tables.frames import column_names, column_values
 from permea.tables.rules import Rule
@@ -391,7 +391,7 @@ class Schema:
         if values.dtype.kind in "iu" and not blanks.numbers:
             return [str(number) for number in values.tolist()]
         listed = values.tolist()
-        return [None if blanks.cover(one) else _whole_text(as_text(one)) for one in listed]
+        return [None if blanks.cover(one) else person_text(one) for one in listed]
 
     def check(self) -> list[str]:
         """What is loose in this schema; an empty list if nothing is.
@@ -470,11 +470,6 @@ def unreadable(problems: Mapping[str, list[str]]) -> str:
         f"{safe_text(name)!r} has {', '.join(found)}" for name, found in problems.items()
     )
     return f"The table does not fit its schema: {told}."
-
-
-def _whole_text(text: str) -> str:
-    """Text of a whole number without the ".0" that other programs append."""
-    return text[:-2] if text.endswith(".0") and text[:-2].isdecimal() else text
 
 
 def _with_suggestion(name: str, candidates: Iterable[str]) -> str:
