@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import threadpool_limits
 
@@ -134,9 +135,10 @@ Answer = tuple[bool, Result | None]  # whether a task could be done, and its res
 
 
 def _guarded(function: Callable[[Part], Result], part: Part) -> Answer[Result]:
-    """Run on a worker, which would log the arguments of a function that raises."""
+    """Run on a worker, which would log the arguments of a function that raises, and warnings."""
     try:
-        return True, function(part)
+        with np.errstate(all="ignore"):  # no warning may depend on a row
+            return True, function(part)
     except Exception:
         return False, None
 

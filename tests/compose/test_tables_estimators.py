@@ -150,6 +150,11 @@ def test_column_names_are_checked_before_the_charge_and_values_after_it():
     for bad in (FRAME.drop(columns="bp"), FRAME.drop(columns="pid"), FRAME.assign(extra=1)):
         with pytest.raises(ValueError, match="column"):
             model(ledger=ledger).fit(bad)
+    for twice in ("pid", "died", "age"):  # the first of two columns would be taken in silence
+        with pytest.raises(ValueError, match=f"more than once: '{twice}'"):
+            model(ledger=ledger).fit(pd.concat([FRAME, FRAME[[twice]]], axis=1))
+    with pytest.raises(ValueError, match=r"missing: 'age', 'died', 'pid'; not in the .* 'extra'"):
+        model(ledger=ledger).fit(FRAME.drop(columns=["pid", "age", "died"]).assign(extra=1))
     assert len(ledger.events) == 0
     for column, value in (("sex", "Smith"), ("age", "Smith"), ("pid", None), ("died", "Smith")):
         damaged = FRAME.astype(object)

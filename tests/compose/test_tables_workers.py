@@ -144,3 +144,8 @@ def test_an_engine_that_cannot_work_costs_nothing():
 
 def _no_client():
     raise ValueError("No global client found")
+
+
+def test_no_warning_of_a_worker_depends_on_a_row(client, recwarn):
+    assert map_parts(np.exp, [np.array(0.0), np.array(1e4)], engine="dask") == [1.0, np.inf]
+    assert not [one for one in recwarn if issubclass(one.category, RuntimeWarning)]

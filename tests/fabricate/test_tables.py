@@ -306,7 +306,7 @@ def test_one_event_and_a_certificate(made):
         ({"n_rows": 0}, "n_rows"),
         ({"groups": [1] * 6000}, "groups belong"),
         ({"privacy": Privacy(epsilon=1, delta=1e-6, domain=(0, 1))}, "unit='record'"),
-        ({"X": FRAME.drop(columns="ill")}, "no column 'ill'"),
+        ({"X": FRAME.drop(columns="ill")}, "missing: 'ill'"),
         ({"schema": None}, "tables need a schema"),
     ],
 )

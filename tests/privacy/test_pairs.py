@@ -101,7 +101,7 @@ def test_one_event_is_charged_and_public_mistakes_before_it():
     with pytest.raises(ValueError, match="columns of this table"):
         pairs_of({"x0": frame["x0"]}, ledger=ledger)
     unlabelled = {name: column for name, column in frame.items() if name != "y"}
-    with pytest.raises(ValueError, match="no column 'y'"):
+    with pytest.raises(ValueError, match="missing: 'y'"):
         pairs_of(unlabelled, ledger=ledger)
     assert len(ledger) == 0
     _, certificate = pick_pairs(frame, SCHEMA, k=1, privacy=PROMISE, ledger=ledger, dataset="a")

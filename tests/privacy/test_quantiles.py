@@ -301,7 +301,7 @@ def test_mistakes_that_are_public_are_told_before_the_charge():
     with pytest.raises(ValueError, match="columns of this table"):
         private_edges({"pay": frame["pay"]}, SCHEMA, **options)
     nobody = {name: column for name, column in frame.items() if name != "who"}
-    with pytest.raises(ValueError, match="no column 'who'"):
+    with pytest.raises(ValueError, match="missing: 'who'"):
         private_edges(nobody, SCHEMA, **{**options, "privacy": PERSON})
     assert len(ledger) == 0
 

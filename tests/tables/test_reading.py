@@ -267,6 +267,11 @@ def test_a_damaged_file_of_a_folder_is_found_while_reading(tmp_path):
         list(read_chunks(folder)())
 
 
+def test_a_folder_without_files_is_named_as_such(tmp_path):
+    with pytest.raises(ValueError, match="folder without files"):
+        read_chunks(tmp_path)
+
+
 def test_files_with_other_columns_are_not_filled_up(tmp_path):
     folder = as_folder(tmp_path)["source"]
     TABLE.drop(columns="lab").to_parquet(folder / "99.parquet", index=False)

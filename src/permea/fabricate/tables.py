@@ -18,7 +18,6 @@ from permea.privacy.people import person_places, row_weights
 from permea.privacy.sampling import RandomState
 from permea.privacy.stages import MOST_CELLS, ChargedCounts, plan_stages
 from permea.tables import Schema
-from permea.tables.frames import column_names
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,6 @@ def _check(
     frame: Any, schema: Schema, privacy: Privacy, groups: ArrayLike | None, n_rows: int | None
 ) -> None:
     """What can be said before the charge, from names and options alone."""
-    schema.check_columns(frame, roles=False)
     person = privacy.unit == "person"
     if person and groups is None and schema.person is None:
         raise ValueError("unit='person' needs groups=…, or a person column in the schema.")
@@ -142,9 +140,7 @@ def _check(
     if n_rows is not None and n_rows < 1:
         raise ValueError("n_rows must be at least 1.")
     needed = [schema.label, schema.target, schema.person if person and groups is None else None]
-    found = column_names(frame, schema.features)
-    if absent := [name for name in needed if name is not None and name not in found]:
-        raise ValueError(f"The table has no column {', '.join(map(repr, absent))}.")
+    schema.check_columns(frame, roles=[name for name in needed if name is not None])
 
 
 def _columns(schema: Schema, privacy: Privacy) -> tuple[tuple[str, ...], list[Cells]]:

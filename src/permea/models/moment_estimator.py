@@ -75,7 +75,7 @@ from permea.privacy.release import Release, read_after_charge, table_shape
 from permea.privacy.rowwise import shrink_rows
 from permea.privacy.scatter import ClassScatter, loss_noise, sum_losses, sum_scatter
 from permea.tables import Schema, default_bins
-from permea.tables.frames import column_names, column_values
+from permea.tables.frames import column_values
 from permea.tables.reading import Chunks as TableChunks
 
 Result = TypeVar("Result")
@@ -416,12 +416,9 @@ class MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         output = self._output_column()
         if y is None and output is None:
             raise ValueError("Give y, or a schema with a column of the outputs.")
-        needed = [output] if y is None else []
-        needed += [self.schema.person] if self._by_person and groups is None else []
-        self.schema.check_columns(X, roles=False)
-        found = column_names(X, self.schema.features)
-        if missing := [repr(name) for name in needed if name not in found]:
-            raise ValueError(f"The table has no column {', '.join(missing)}.")
+        by_column = self._by_person and groups is None
+        needed = (output if y is None else None, self.schema.person if by_column else None)
+        self.schema.check_columns(X, roles=[name for name in needed if name is not None])
 
     def _n_columns(self, X: Any) -> int:
         return table_shape(X)[1] if self.schema is None else len(self.schema.features)

@@ -304,6 +304,8 @@ def _parquet(path: Path) -> Chunks:
         raise ValueError(
             f"{path} is not Parquet: damaged, cut short or another format. Get a fresh copy."
         ) from None
+    if not dataset.files:
+        raise ValueError(f"{path} is a folder without files. Name a folder of Parquet files.")
     return _dataset(dataset, str(path))
 
 

@@ -307,18 +307,20 @@ class Schema:
         """A table of the values that features stand for, with the default number of bins."""
         return self.encoder().inverse_transform(array)
 
-    def check_columns(self, frame: Any, *, roles: bool = True) -> None:
+    def check_columns(self, frame: Any, *, roles: bool | Iterable[str] = True) -> None:
         """Raise an error about missing, unknown and repeated columns. No value is read.
 
         Parameters
         ----------
         frame : table
             A pandas, polars or pyarrow table, or a dictionary of columns.
-        roles : bool, default=True
-            Whether label, target and person must be there too.
+        roles : bool or sequence of str, default=True
+            Whether label, target and person must be there too, or which of these columns.
         """
         found = column_names(frame, self.features)
-        needed = self.names if roles else self.features
+        if isinstance(roles, bool):
+            roles = self.names if roles else ()
+        needed = dict.fromkeys((*self.features, *roles))
         known = {*self.columns, *self.names}
         problems = [f"missing: {self._quoted(set(needed) - set(found), found)}"]
         unknown = {name for name in found if name not in known and not self.is_ignored(name)}
