@@ -6,15 +6,14 @@ through the command line as they are.
 
 import gzip
 import json
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import permea
+from permea.datasets.files import data_folder
 from permea.privacy import Ledger
 
 from .conftest import Shell
@@ -575,7 +574,7 @@ def test_without_privacy_all_problems_are_told_at_once(hospital):
 
 # ---- a real table --------------------------------------------------------------------------------
 
-SUPPORT = Path(os.environ.get("PERMEA_DATA", "")) / "tables" / "support2.csv.gz"
+SUPPORT = ("tables", "support2.csv.gz")
 
 
 def number(low, high, *more):
@@ -615,21 +614,59 @@ SUPPORT_ANSWERS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not SUPPORT.is_file(), reason="PERMEA_DATA has no tables/support2.csv.gz")
-def test_a_new_user_on_support2(tmp_path):
-    """9105 patients of five hospitals: will they leave alive?"""
-    shell = Shell(tmp_path)
-    lines = gzip.decompress(SUPPORT.read_bytes()).decode().splitlines()
+def like_support2(n, seed):
+    """Invented patients in the columns of SUPPORT2: leading blanks, gaps, columns not to use."""
+    rng = np.random.default_rng(seed)
+    age, coma, pressure = rng.uniform(20, 95, n), rng.choice([0, 9, 100], n), rng.normal(85, 25, n)
+    risk = (age - 60) / 20 + coma / 30 - (pressure - 85) / 25 + rng.normal(0, 0.7, n)
+    words = {
+        "sex": ["female", "male"],
+        "dzgroup": ["CHF", "Coma", "COPD"],
+        "dzclass": ["a", "b"],
+        "income": ["under $11k", ">$50k", ""],
+        "race": ["white", "black", "", "unheard of"],
+        "ca": ["no", "yes", "metastatic"],
+        "diabetes": ["0", "1"],
+        "dementia": ["0", "1"],
+    }
+    texts = {name: rng.choice(values, n) for name, values in words.items()}
+    ranges = {
+        "num.co": (0, 9),
+        "edu": (0, 25),
+        "wblc": (0.1, 90),
+        "hrt": (30, 200),
+        "resp": (5, 60),
+        "temp": (32, 41),
+        "pafi": (50, 600),
+        "alb": (1, 6),
+        "bili": (0.1, 40),
+        "sod": (115, 175),
+        "crea": (0.2, 20),
+        "ph": (6.9, 7.7),
+        "surv2m": (0, 1),
+        "charges": (1000, 900000),
+    }
+    numbers = {name: rng.uniform(low, high, n) for name, (low, high) in ranges.items()}
+    numbers["num.co"] = np.rint(numbers["num.co"])
+    numbers |= {"age": age, "scoma": coma, "meanbp": np.clip(pressure, 0, 200)}
+    gaps = {name: np.where(rng.random(n) < 0.2, "", [f" {x:.6g}" for x in values])
+            for name, values in numbers.items()}  # fmt: skip
+    dead = {"hospdead": np.where(risk > 0.8, "1", "0"), "sno": np.arange(n).astype(str)}
+    return pd.DataFrame({**dead, **gaps, **texts}).to_csv(index=False).splitlines()
+
+
+def path_of_a_new_user(folder, lines, releases):
+    """Draft, fill in, check, train, predict, audit, report; the AUROC of the predictions."""
+    shell = Shell(folder)
     header, rows = lines[0], lines[1:]
     order = np.random.default_rng(0).permutation(len(rows))
     cut = int(0.8 * len(rows))
     for name, part in (("patients.csv", order[:cut]), ("new.csv", order[cut:])):
-        (tmp_path / name).write_text("\n".join([header, *(rows[row] for row in part)]) + "\n")
+        (folder / name).write_text("\n".join([header, *(rows[row] for row in part)]) + "\n")
     assert shell("schema", "draft", "patients.csv", "-o", "patients.toml").code == 0
     unused = [name for name in header.split(",") if name not in {*SUPPORT_ANSWERS, "sno"}]
     roles = f'label = "hospdead"\nperson = "sno"\nignored = {json.dumps(unused)}\n'
-    fill_in(tmp_path / "patients.toml", SUPPORT_ANSWERS, roles)
+    fill_in(folder / "patients.toml", SUPPORT_ANSWERS, roles)
     checked = shell("schema", "check", "patients.toml", "patients.csv")
     assert checked.code == 0, checked.out
     trained = shell("train", "patients.csv", "--schema", "patients.toml", "--epsilon", 1, "--delta",
@@ -638,12 +675,25 @@ def test_a_new_user_on_support2(tmp_path):
     assert "PRIVATE: ε = 1 per person" in trained.out
     done = shell("predict", "model.permea", "new.csv", "--probabilities", "-o", "out.csv", "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["auroc"] > 0.74
     tables = ("--members", "patients.csv", "--outside", "new.csv")
-    audited = shell("audit", "model.permea", *tables, "--releases", 200)
+    audited = shell("audit", "model.permea", *tables, "--releases", releases)
     assert audited.code == 0, audited.err
-    reported = shell("report", "model.permea", *tables, "--releases", 200, "-o", "report.html")
+    reported = shell("report", "model.permea", *tables, "--releases", releases, "-o", "r.html")
     assert reported.code == 0, reported.err
+    assert "ε = 1 per person" in (folder / "r.html").read_text()
+    return json.loads(done.out)["auroc"]
+
+
+def test_a_new_user_on_a_table_like_support2(tmp_path):
+    """Four runs gave 0.85 to 0.90; without a model it is 0.5."""
+    assert path_of_a_new_user(tmp_path, like_support2(4000, 0), 20) > 0.7
+
+
+@pytest.mark.slow
+def test_a_new_user_on_support2(tmp_path):
+    """9105 patients of five hospitals: will they leave alive?"""
+    raw = data_folder().joinpath(*SUPPORT).read_bytes()
+    assert path_of_a_new_user(tmp_path, gzip.decompress(raw).decode().splitlines(), 200) > 0.74
 
 
 def test_a_draft_takes_over_what_a_dictionary_says(shell):
