@@ -475,7 +475,7 @@ def person_text(value: object) -> str | None:
     >>> person_text(" 7.0"), person_text(7.0), person_text(2**53), person_text(2.0**53)
     ('7', '7', '9007199254740992', None)
     """
-    inexact = isinstance(value, float | np.floating) and not abs(value) < 2**53
+    inexact = isinstance(value, float | np.floating) and not abs(float(value)) < 2**53
     if inexact or getattr(value, "__hash__", None) is None:
         return None
     text = as_text(value)  # without the ".0" that other programs append to whole numbers
