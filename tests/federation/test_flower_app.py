@@ -14,7 +14,7 @@ from permea.federation.errors import InvalidReplyError
 from permea.federation.flower.launch import QUIET, FleetOnly, app_bundle, be_quiet
 from permea.federation.service.config import ConfigError, FederationConfig, PartyConfig
 from permea.federation.service.deploy import train_model
-from permea.federation.transport import Failure
+from permea.federation.transport import Failure, RetryPolicy
 from permea.storage import load, save
 
 pytest.importorskip("flwr")
@@ -29,11 +29,10 @@ from permea.federation.flower.app import (  # noqa: E402
     FlowerChannel,
     claimed_nodes,
     make_client_app,
-    pack_array,
     registered_nodes,
-    unpack_array,
-    unpack_introduction,
 )
+from permea.federation.flower.replies import unpack_introduction  # noqa: E402
+from permea.federation.wire import pack_array, unpack_array  # noqa: E402
 
 X, Y = blobs(n_rows=40)
 PARTIES = [private_party(f"p{i}", X[i::3], Y[i::3], seed=i) for i in range(3)]
@@ -65,10 +64,15 @@ class LocalGrid:
     def get_node_ids(self):
         return [node.node_id for node in self.get_nodes()]
 
-    def send_and_receive(self, messages, *, timeout=None):
-        for message in messages:
+    def push_messages(self, messages):
+        self.messages += messages
+        self.sent = {str(number): message for number, message in enumerate(messages)}
+        return list(self.sent)
+
+    def pull_messages(self, numbers):
+        for number in numbers:
+            message = self.sent[number]
             node = message.metadata.dst_node_id
-            self.messages.append(message)
             app = make_client_app(lambda context: self.parties[context.node_id])
             context = Context(
                 run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={}
@@ -176,7 +180,7 @@ def test_faults_over_messages_are_reported_like_any_other(spoil, reason):
             spoiled.metadata._src_node_id = 101
         return spoiled
 
-    answer = over(LocalGrid(PARTIES, only_p1), quorum=2).ask(X)
+    answer = over(LocalGrid(PARTIES, only_p1), quorum=2, retry=RetryPolicy(timeout=1)).ask(X)
     assert answer.who_answered == ("p0", "p2")
     assert reason in answer.missing["p1"]
 

@@ -1,99 +1,39 @@
 """The same federation on Flower: query messages to SuperNodes, distances back.
 
-A `ClientApp` handles four kinds of message, and nothing else: ``query.introduce`` (schema and
-certificate), ``query.distances`` (queries in, distances out), ``query.encrypted`` (queries and a
-public key in, ciphertexts out) and ``query.model`` (Remark 6). The server side is a
+What a party replies is in `permea.federation.flower.replies`; a deployed party is a
+`permea.federation.flower.node.Node`, a simulated one a ``ClientApp``. The server side is a
 `FlowerChannel`, so that everything about agreement, faults and aggregation is the code of
-`Federation`. Deployment and local simulation run the same apps.
+`Federation`.
 """
 
-import io
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from permea.federation import transport
 from permea.federation.aggregate import Answer
-from permea.federation.encryption.protocol import EncryptedQuery
-from permea.federation.errors import FederationError, InvalidReplyError, PartyTimeoutError
+from permea.federation.errors import PartyTimeoutError
 from permea.federation.federation import Federation
+from permea.federation.flower.grid import exchange
 from permea.federation.flower.launch import be_quiet, require_flower
+from permea.federation.flower.replies import (
+    RECORD,
+    UNPACK,
+    Replies,
+    party_replies,
+    read_reply,
+    reply_values,
+)
 from permea.federation.party import Party
-from permea.federation.schema import Schema
-from permea.federation.service.config import FederationConfig, PartyConfig
+from permea.federation.service.config import FederationConfig
 from permea.federation.service.queue import Spool, serve
-from permea.federation.transport import Failure, Introduction, Outcome, Reply, Request
-from permea.privacy import Certificate
-from permea.storage import StorageError
+from permea.federation.transport import Failure, Outcome, Request
+from permea.federation.wire import pack_array
 
-RECORD = "permea"  # the one record of every message
 _NEVER = 365 * 86400.0  # seconds a message stays valid when there is no time-out
 _START = 300.0  # seconds that a busy machine may need to start a simulation
-
-
-# ---- messages --------------------------------------------------------------------------------
-
-
-def pack_array(array: NDArray[Any]) -> bytes:
-    """An array as bytes, without pickle.
-
-    Examples
-    --------
-    >>> unpack_array(pack_array(np.eye(2)))
-    array([[1., 0.],
-           [0., 1.]])
-    """
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def unpack_array(data: bytes) -> NDArray[Any]:
-    """Read `pack_array`; anything else is invalid."""
-    try:
-        return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
-    except (ValueError, OSError, EOFError, TypeError, MemoryError, OverflowError):
-        raise InvalidReplyError("invalid message: it does not hold the expected array") from None
-
-
-def pack_introduction(party: Party) -> dict[str, Any]:
-    """Schema and certificate of a party."""
-    certificate = None if party.certificate is None else party.certificate.to_dict()
-    values = {"schema": party.schema.to_dict(), "certificate": certificate}
-    return {"text": json.dumps(values), "name": party.name}
-
-
-def unpack_introduction(_: str, record: Mapping[str, Any]) -> Introduction:
-    """Read and check `pack_introduction`."""
-    try:
-        values = json.loads(str(record["text"]))
-        certificate = values["certificate"]
-        return Introduction(
-            Schema.from_dict(values["schema"]),
-            None if certificate is None else Certificate.from_dict(certificate),
-        )
-    except (KeyError, TypeError, ValueError, RecursionError):
-        raise InvalidReplyError("invalid reply: the introduction cannot be read") from None
-
-
-def _unpack_model(name: str, record: Mapping[str, Any]) -> Party:
-    try:
-        return transport.hosted_party(name, record["model"])
-    except (StorageError, FederationError, TypeError, AttributeError, ValueError):
-        raise InvalidReplyError("invalid reply: it is no model") from None
-
-
-_UNPACK: dict[str, Callable[[str, Any], Any]] = {
-    "introduce": unpack_introduction,
-    "distances": lambda _, r: Reply(unpack_array(r["distances"]), str(r["fingerprint"])),
-    "encrypted": lambda _, record: bytes(record["ciphertext"]),
-    "model": _unpack_model,
-}
 
 
 # ---- at the party ----------------------------------------------------------------------------
@@ -111,45 +51,17 @@ def make_client_app(find_party: Callable[[Any], Party]) -> Any:
     from flwr.app import ConfigRecord, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-    def reply(work: Callable[[Party, Any], dict[str, Any]], message: Any, context: Any) -> Any:
-        try:
-            values = work(find_party(context), message.content[RECORD])
-        except Exception as error:
-            known = isinstance(error, FederationError)
-            text = str(error) if known else type(error).__name__  # no internal detail of the party
-            values = {"failure": text, "final": isinstance(error, transport.FINAL)}
+    def reply(kind: str, message: Any, context: Any) -> Any:
+        def find() -> Replies:
+            return party_replies(find_party(context))
+
+        values = reply_values(find, kind, message.content[RECORD])
         return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
 
     app = ClientApp()
-    for kind, work in {
-        "introduce": lambda party, _: pack_introduction(party),
-        "distances": _distances,
-        "encrypted": _encrypted,
-        "model": lambda party, _: {"model": transport.model_bytes(party)},
-    }.items():
-        app.query(kind)(partial(reply, work))
+    for kind in ("introduce", "distances", "encrypted", "model"):
+        app.query(kind)(partial(reply, kind))
     return app
-
-
-def _distances(party: Party, record: Any) -> dict[str, Any]:
-    found = party.distances(unpack_array(record["queries"]), client=str(record["client"]))
-    return {"distances": pack_array(found), "fingerprint": party.schema.fingerprint}
-
-
-def _encrypted(party: Party, record: Any) -> dict[str, Any]:
-    queries, query = unpack_array(record["queries"]), EncryptedQuery.from_record(record)
-    ciphertext = party.encrypted_distances(queries, query, client=str(record["client"]))
-    return {"ciphertext": ciphertext}
-
-
-def make_node_app() -> Any:
-    """The ``ClientApp`` of a deployed party; its configuration file is named by its own node."""
-    be_quiet()
-
-    def find_party(context: Any) -> Party:
-        return PartyConfig.from_file(str(context.node_config["permea-config"])).party()
-
-    return make_client_app(find_party)
 
 
 # ---- at the aggregator -----------------------------------------------------------------------
@@ -200,6 +112,12 @@ class FlowerChannel:
         """Request the models."""
         return self._exchange("model", {name: {} for name in names}, timeout)
 
+    def send(
+        self, kind: str, records: Mapping[str, dict[str, Any]], timeout: float | None
+    ) -> dict[str, Outcome]:
+        """Send a message of any kind to each party; outcomes are records, or failures."""
+        return self._exchange(kind, records, timeout)
+
     def _exchange(
         self, kind: str, records: Mapping[str, dict[str, Any]], timeout: float | None
     ) -> dict[str, Outcome]:
@@ -213,36 +131,33 @@ class FlowerChannel:
             name: Failure("no reply in time" if name in nodes else "not connected")
             for name in records
         }
-        names_of = {nodes[name]: name for name in records if name in nodes}
-        messages = [
-            Message(
+        messages = {
+            name: Message(
                 RecordDict({RECORD: ConfigRecord(records[name])}),
-                dst_node_id=node,
+                dst_node_id=nodes[name],
                 message_type=f"query.{kind}",
                 ttl=_NEVER if timeout is None else timeout,
             )
-            for node, name in names_of.items()
-        ]
-        self.bytes_sent += sum(_size(records[name]) for name in names_of.values())
-        for reply in self._grid.send_and_receive(messages, timeout=timeout):
-            name = names_of.get(reply.metadata.src_node_id)
-            if name is not None:
-                outcomes[name] = self._read(kind, name, reply)
+            for name in records
+            if name in nodes
+        }
+        self.bytes_sent += sum(_size(records[name]) for name in messages)
+        for name, reply in exchange(self._grid, messages, timeout):
+            outcomes[name] = self._read(kind, name, reply, nodes[name])
         return outcomes
 
-    def _read(self, kind: str, name: str, reply: Any) -> Outcome:
+    def _read(self, kind: str, name: str, reply: Any, node: int) -> Outcome:
+        if isinstance(reply, Exception):
+            return Failure(f"invalid reply: {type(reply).__name__}", True)
         if reply.has_error():
             return Failure(f"the party's app failed (Flower error {reply.error.code})")
-        try:
-            record = reply.content[RECORD]
-            self.bytes_received += _size(record)
-            if "failure" in record:
-                return Failure(str(record["failure"])[:300], bool(record.get("final", False)))
-            return _UNPACK[kind](name, record)
-        except FederationError as error:
-            return Failure.of(error)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        if reply.metadata.src_node_id != node:
+            return Failure("invalid reply: another node sent it", True)
+        record = reply.content.get(RECORD)
+        if record is None:
             return Failure("invalid reply: it cannot be read", True)
+        self.bytes_received += _size(record)
+        return read_reply(UNPACK.get(kind), name, record)
 
 
 def registered_nodes(grid: Any) -> dict[str, int]:
@@ -255,13 +170,13 @@ def claimed_nodes(grid: Any, timeout: float) -> dict[str, int]:
     from flwr.app import ConfigRecord, Message, RecordDict
 
     content = RecordDict({RECORD: ConfigRecord({})})
-    messages = [
-        Message(content, dst_node_id=node, message_type="query.introduce")
+    messages = {
+        str(node): Message(content, dst_node_id=node, message_type="query.introduce")
         for node in grid.get_node_ids()
-    ]
+    }
     return {
         str(reply.content[RECORD]["name"]): reply.metadata.src_node_id
-        for reply in grid.send_and_receive(messages, timeout=timeout)
+        for _, reply in exchange(grid, messages, timeout)
         if not reply.has_error() and "name" in reply.content[RECORD]
     }
 
@@ -286,16 +201,10 @@ def make_server_app(main: Callable[[Any, Any], None]) -> Any:
     return app
 
 
-def make_queue_app() -> Any:
-    """The ``ServerApp`` of a deployed aggregator: it processes the jobs in the queue."""
-    be_quiet()
-
-    def main(grid: Any, context: Any) -> None:
-        config = FederationConfig.from_file(str(context.run_config["config"]))
-        federation = Federation.over(FlowerChannel(grid, tuple(config.keys)), **config.settings)
-        serve(federation, Spool(config.folder / "queue"))
-
-    return make_server_app(main)
+def run_queue(grid: Any, config: FederationConfig) -> None:
+    """The program of a deployed aggregator: it processes the jobs in the queue."""
+    federation = Federation.over(FlowerChannel(grid, tuple(config.keys)), **config.settings)
+    serve(federation, Spool(config.folder / "queue"))
 
 
 def simulate(

@@ -1,22 +1,26 @@
-"""Start and control Flower's SuperLink and SuperNode, with two restrictions that Flower lacks.
+"""Start and control Flower's SuperLink, with restrictions that Flower lacks.
 
 Flower serves the parties (``/v1/fleet``) and its operator (``/v1/control``, ``/v1/runtime``) on one
 port, and without a paid extension it does not authenticate the operator: anyone who reaches the
-port could register a key or start a program on every node. Here everything but ``/v1/fleet`` is
-served on the loopback interface only. And a SuperNode runs any program that the SuperLink sends;
-here it runs the one program of this library and ignores all others.
+port could register a key or start a program. Here everything but ``/v1/fleet`` is served on the
+loopback interface only. Programs are not run by Flower at all: the aggregator's takes its task with
+a secret (`permea.federation.flower.grid`), and a party's node replies to messages and runs nothing
+(`permea.federation.flower.node`).
 
 The file imports nothing of the library, so that a process can be started from it quickly::
 
     python -P launch.py superlink --port 9443 …
-    python -P launch.py supernode --superlink host:9443 …
 """
 
+import asyncio
 import contextlib
 import hashlib
 import ipaddress
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,10 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Environment that switches telemetry and update checks off."""
+
+PARENT = "PERMEA_PARENT"
+"""Environment variable of a child process whose standard input is a pipe from its parent."""
+_GRACE = 5.0  # seconds that a process has to clean up when its parent is gone
 
 APP_FILES = {
     "pyproject.toml": """\
@@ -41,23 +49,13 @@ dependencies = []
 publisher = "permea"
 
 [tool.flwr.app.components]
-serverapp = "permea_apps.apps:server_app"
-clientapp = "permea_apps.apps:client_app"
-
-[tool.flwr.app.config]
-config = ""
+serverapp = "permea_apps.apps:none"
+clientapp = "permea_apps.apps:none"
 """,
     "permea_apps/__init__.py": '"""The apps of a permea federation."""\n',
-    "permea_apps/apps.py": '''\
-"""What runs at the parties and at the aggregator: code of the installed library."""
-
-from permea.federation.flower.app import make_node_app, make_queue_app
-
-client_app = make_node_app()
-server_app = make_queue_app()
-''',
+    "permea_apps/apps.py": "none = None\n",
 }
-"""The program that Flower distributes: it only names code that every party has installed."""
+"""What Flower wants to see before it begins a run: a program, which nobody runs."""
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
@@ -122,6 +120,110 @@ def _allowed(scope: Scope) -> bool:
         return False
 
 
+class HoldEmptyPulls:
+    """Middleware that holds a request for messages until there is one, or for a moment.
+
+    Flower replies at once that there is nothing, so whoever waits asks again and again: slow, or a
+    load. Here the reply waits for the next message that arrives, up to `HOLD` seconds.
+
+    Parameters
+    ----------
+    app : ASGI application
+        The application of the SuperLink, in one process.
+    hold : float, optional
+        Seconds that an empty reply is held.
+    """
+
+    def __init__(
+        self, app: Callable[[Scope, Any, Send], Awaitable[None]], hold: float | None = None
+    ) -> None:
+        self._app, self._hold = app, HOLD if hold is None else hold
+        self._arrived: dict[str, asyncio.Event] = {}
+        self._waking: dict[str, asyncio.TimerHandle] = {}
+
+    async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
+        """Pass a request on; repeat one for messages when something has arrived."""
+        path = str(scope.get("path", ""))
+        if scope["type"] != "http" or path not in _PULLS:
+            await self._app(scope, receive, send)
+            if path in _WAKES:
+                self._wake_soon(_WAKES[path])
+            return
+        body = await _body(receive)
+        end = time.monotonic() + self._hold
+        while True:
+            arrived = self._arrived.setdefault(path, asyncio.Event())
+            reply: list[Any] = []
+            await self._app(dict(scope), _repeat(body), _keep(reply))
+            left = end - time.monotonic()
+            if left <= 0 or not _is_empty(reply):
+                break
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(arrived.wait(), left)
+        for part in reply:
+            await send(part)
+
+    def _wake_soon(self, path: str) -> None:
+        """Repeat the held requests when what arrives in several requests is complete."""
+        if path in self._waking:
+            self._waking[path].cancel()
+        loop = asyncio.get_running_loop()
+        self._waking[path] = loop.call_later(_TOGETHER, self._wake, path)
+
+    def _wake(self, path: str) -> None:
+        self._waking.pop(path, None)
+        if path in self._arrived:
+            self._arrived.pop(path).set()
+
+
+HOLD = 1.0
+"""Seconds that a request for messages is held while there are none."""
+_TOGETHER = 0.015  # seconds without a further part after which a message is complete
+_PULLS = {"/v1/fleet/pull-messages", "/v1/runtime/pull-messages"}
+_WAKES = {
+    "/v1/runtime/push-messages": "/v1/fleet/pull-messages",
+    "/v1/runtime/push-object": "/v1/fleet/pull-messages",
+    "/v1/fleet/push-messages": "/v1/runtime/pull-messages",
+    "/v1/fleet/push-object": "/v1/runtime/pull-messages",
+}  # a request for one brings what requests for the other wait for
+
+
+async def _body(receive: Any) -> bytes:
+    """All of a request's body."""
+    parts, more = [], True
+    while more:
+        event = await receive()
+        parts.append(event.get("body", b""))
+        more = event.get("more_body", False)
+    return b"".join(parts)
+
+
+def _repeat(body: bytes) -> Any:
+    """A ``receive`` that gives a body once, and then waits as for a client that stays."""
+    events = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if not events:
+            await asyncio.Event().wait()
+        return events.pop()
+
+    return receive
+
+
+def _keep(reply: list[Any]) -> Send:
+    """A ``send`` that keeps a reply."""
+
+    async def send(event: Any) -> None:
+        reply.append(event)
+
+    return send
+
+
+def _is_empty(reply: list[Any]) -> bool:
+    """Whether a reply says: done, and there are no messages."""
+    return reply[0].get("status") == 200 and not any(part.get("body") for part in reply)
+
+
 def superlink() -> None:
     """Run a SuperLink that serves its operator on the loopback interface only."""
     from flwr.superlink import extensions
@@ -129,27 +231,29 @@ def superlink() -> None:
     from starlette.middleware import Middleware
 
     inherited = extensions.get_middleware
-    extensions.get_middleware = lambda: (Middleware(FleetOnly), *inherited())
+    extensions.get_middleware = lambda: (
+        Middleware(FleetOnly), Middleware(HoldEmptyPulls), *inherited()
+    )  # fmt: skip
     flower_superlink()
 
 
-def supernode() -> None:
-    """Run a SuperNode that ignores every program but ours."""
-    from flwr.supernode import start_client_internal
-    from flwr.supernode.cli.flower_supernode import flower_supernode
+def end_with_parent() -> None:
+    """End this process when its parent does, also when the parent was killed.
 
-    expected = hashlib.sha256(app_bundle()).hexdigest()
-    node: Any = start_client_internal
-    inherited = node.get_fused_config_from_fab
+    The parent holds the other end of the pipe that is the standard input here; the system closes
+    it with the parent. Nothing happens in a process that was started from a terminal.
+    """
+    if os.environ.pop(PARENT, "") != "pipe":
+        return
 
-    def checked(content: Any, run: Any) -> Any:
-        if not isinstance(content, bytes) or hashlib.sha256(content).hexdigest() != expected:
-            print("Ignored a program that is not the one of this federation.", file=sys.stderr)
-            raise node.RunNotRunningException
-        return inherited(content, run)
+    def watch() -> None:
+        while os.read(0, 1024):
+            continue
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE)
+        os._exit(1)
 
-    node.get_fused_config_from_fab = checked
-    flower_supernode()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Control:
@@ -209,20 +313,16 @@ class Control:
                 if name not in known or known[name].public_key != key:
                     client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 
-    def start_run(self, config: Path) -> int:
-        """Start the program of this library on the SuperLink; returns the number of the run."""
-        from flwr.common.serde import fab_to_proto, user_config_to_proto
+    def start_run(self) -> int:
+        """Begin a run on the SuperLink, for `permea.federation.flower.grid.connect`."""
+        from flwr.common.serde import fab_to_proto
         from flwr.proto.control_pb2 import StartRunRequest
         from flwr.supercore.fab import Fab
 
         bundle = app_bundle()
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
-        request = StartRunRequest(
-            fab=fab_to_proto(fab),
-            override_config=user_config_to_proto({"config": str(config)}),
-        )
         with self._client() as client:
-            return int(client.StartRun(request).run_id)
+            return int(client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
 
 def _public_key(path: Path) -> bytes:
@@ -239,6 +339,7 @@ def _public_key(path: Path) -> bytes:
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # the database holds messages: for its owner alone
     be_quiet()
-    role = sys.argv.pop(1)
-    {"superlink": superlink, "supernode": supernode}[role]()
+    end_with_parent()
+    {"superlink": superlink}[sys.argv.pop(1)]()

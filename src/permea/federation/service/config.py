@@ -121,6 +121,16 @@ class FederationConfig:
     folder: Path
     path: Path
 
+    @property
+    def local_address(self) -> str:
+        """``host:port`` of the SuperLink as this machine reaches it."""
+        return f"{'127.0.0.1' if self.host in ('0.0.0.0', '') else self.host}:{self.port}"
+
+    @property
+    def secret_file(self) -> Path:
+        """Secret that the aggregator's programs prove themselves with to the SuperLink."""
+        return self.folder / "superlink.secret"
+
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read and check a file; paths in it are relative to its folder."""
@@ -216,7 +226,7 @@ class PartyConfig:
     ca, key : Path
         Certificate of the authority that signed the aggregator's, and the party's private key.
     folder : Path
-        State of the SuperNode and its logs.
+        State of the node and its logs.
     guard : dict
         Keywords for `Guard`.
     training : Training or None

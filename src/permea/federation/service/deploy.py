@@ -1,6 +1,7 @@
 """Start and stop the processes of a federation: the aggregator's, and a party's."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,14 +17,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permea._files import write_atomically
 from permea.federation.errors import FederationError
 from permea.federation.flower import launch
 from permea.federation.service.config import FederationConfig, PartyConfig
 from permea.federation.service.database import FolderLock
 from permea.federation.service.queue import EncryptedQueue, JobResult, Spool, wait_for
+from permea.federation.service.served import ServedParty
 from permea.storage import save
 
 _STALE = 60.0  # seconds without a heartbeat after which the queue's program is restarted
+_PAUSE = 5.0  # seconds after its start before a program that has ended is started again
 _GRACE = 10.0  # seconds a process has to terminate
 
 
@@ -32,36 +36,34 @@ class DeploymentError(FederationError):
 
 
 class Process:
-    """A SuperLink or a SuperNode as a child process, with its descendants and its log.
+    """A child process with its log. It ends with this process, also when this one is killed.
 
     Parameters
     ----------
-    role : {"superlink", "supernode"}
-        What to start.
-    options : sequence of str
-        Its command line options.
+    name : str
+        For messages.
+    command : sequence of str
+        Arguments of the Python interpreter.
     folder : Path
         State of Flower.
     log : Path
         File for standard output and error.
     """
 
-    def __init__(self, role: str, options: Sequence[str], folder: Path, log: Path) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.log = log
-        scripts = str(Path(sys.executable).parent)
+    def __init__(self, name: str, command: Sequence[str], folder: Path, log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.name, self.log = name, log
         environment = {
             **os.environ,
             **launch.QUIET,
+            launch.PARENT: "pipe",
             "FLWR_HOME": str(folder / "flower"),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-            "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONUNBUFFERED": "1",
         }
-        with open(log, "ab") as output:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-P", str(Path(launch.__file__)), role, *options],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", *command],
+                stdin=subprocess.PIPE,  # closed by the system when this process ends
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -78,7 +80,7 @@ class Process:
         """Raise with the end of the log when the process is gone."""
         if self._child.poll() is not None:
             raise DeploymentError(
-                f"{self.log.stem} ended with code {self._child.returncode}. Its log ends with:\n"
+                f"{self.name} ended with code {self._child.returncode}. Its log ends with:\n"
                 + "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
             )
 
@@ -90,6 +92,11 @@ class Process:
             return list(psutil.Process(self.pid).children(recursive=True))
         except psutil.NoSuchProcess:
             return []
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended by itself, or for so many seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(seconds)
 
     def stop(self, *, kill: bool = False) -> None:
         """End it and everything it started; ``kill`` does not let it clean up."""
@@ -110,6 +117,25 @@ class Process:
             except psutil.NoSuchProcess:
                 continue
         psutil.wait_procs(stubborn, timeout=_GRACE)
+        if self._child.stdin is not None:
+            self._child.stdin.close()
+
+
+def start_link(config: FederationConfig) -> Process:
+    """Start the SuperLink of an aggregator; everything that it writes is for its owner alone."""
+    config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    config.folder.chmod(0o700)
+    write_atomically(config.secret_file, secrets.token_hex(32).encode(), private=True)
+    options = [
+        "--host", config.host, "--port", str(config.port),
+        "--ssl-ca-certfile", str(config.ca), "--ssl-certfile", str(config.certificate),
+        "--ssl-keyfile", str(config.key), "--enable-supernode-auth",
+        "--database", ":flwr-in-memory:",  # messages pass through it, and none is kept
+        "--disable-runtime-dependency-installation",
+        "--isolation", "process", "--superexec-auth-secret-file", str(config.secret_file),
+    ]  # fmt: skip
+    command = [str(Path(launch.__file__)), "superlink", *options]
+    return Process("the SuperLink", command, config.folder, config.folder / "superlink.log")
 
 
 def free_port() -> int:
@@ -134,29 +160,22 @@ class Aggregator:
         launch.require_flower()
         self.config = FederationConfig.from_file(config)
         self._start_timeout = start_timeout
-        local = "127.0.0.1" if self.config.host in ("0.0.0.0", "") else self.config.host
-        self._address = (local, self.config.port)
-        self.control = launch.Control(f"{local}:{self.config.port}", self.config.ca)
+        host, _, port = self.config.local_address.rpartition(":")
+        self._address = (host, int(port))
+        self.control = launch.Control(self.config.local_address, self.config.ca)
         self.spool = Spool(self.config.folder / "queue")
         self._lock = FolderLock(self.config.folder, "aggregator")
         self.link: Process | None = None
+        self.program: Process | None = None
         self._started = 0.0
 
     def start(self) -> Self:
         """Start the SuperLink, register the keys of the parties, start the queue's program."""
         config = self.config
         self._lock.take()  # or leave the aggregator that has it alone
-        self.spool.start()
-        options = [
-            "--host", config.host, "--port", str(config.port),
-            "--ssl-ca-certfile", str(config.ca), "--ssl-certfile", str(config.certificate),
-            "--ssl-keyfile", str(config.key), "--enable-supernode-auth",
-            "--database", str(config.folder / "superlink.db"),
-            "--disable-runtime-dependency-installation",
-        ]  # fmt: skip
-        log = config.folder / "superlink.log"
-        self.link = Process("superlink", options, config.folder, log)
         try:
+            self.spool.start()
+            self.link = start_link(config)
             wait_for(self._listens, "the SuperLink", self._start_timeout, self.link.check)
             self.control.register(config.keys)
             self._run()
@@ -173,17 +192,23 @@ class Aggregator:
         return True
 
     def _run(self) -> None:
-        self.control.start_run(self.config.path)
+        if self.program is not None:
+            self.program.stop(kill=True)
+        self.control.start_run()
+        command = ["-m", "permea.federation.flower.server", str(self.config.path)]
+        folder = self.config.folder
+        self.program = Process("the queue's program", command, folder, folder / "queue.log")
         self._started = time.monotonic()
 
     def keep_alive(self) -> None:
         """Raise when the SuperLink has ended; restart the queue's program when it has."""
-        if self.link is None:
+        if self.link is None or self.program is None:
             raise DeploymentError("The aggregator was not started.")
         self.link.check()
         beat = self.spool.last_beat()
         fresh = time.monotonic() - self._started < max(_STALE, self._start_timeout)
-        if not fresh and (beat is None or beat > _STALE):
+        ended = self.program.returncode is not None and time.monotonic() - self._started > _PAUSE
+        if ended or (not fresh and (beat is None or beat > _STALE)):
             self._run()
 
     def is_stopping(self) -> bool:
@@ -220,6 +245,10 @@ class Aggregator:
         """End the service after the current job, and every process it started."""
         with suppress(OSError):  # a full disk does not keep the processes alive
             self.spool.stop()
+        if self.program is not None:
+            self.program.wait(_GRACE)
+            self.program.stop()
+            self.program = None
         if self.link is not None:
             self.link.stop()
             self.link = None
@@ -245,8 +274,15 @@ def train_model(config: PartyConfig) -> None:
     save(config.training.model().fit(X, y, groups=people), config.model)
 
 
+def prepare(config: PartyConfig) -> None:
+    """Train a model if there is none; raise when it may not join."""
+    if not config.model.exists():
+        train_model(config)
+    config.party()
+
+
 class PartyNode:
-    """The SuperNode of a party.
+    """The node of a party as a child process.
 
     Parameters
     ----------
@@ -262,17 +298,10 @@ class PartyNode:
     def start(self) -> Self:
         """Train a model if there is none, check that it may join, connect to the aggregator."""
         config = self.config
-        if not config.model.exists():
-            train_model(config)
-        config.party()  # raises when the model may not join
-        options = [
-            "--superlink", config.address, "--root-certificates", str(config.ca),
-            "--auth-supernode-private-key", str(config.key),
-            "--host", "127.0.0.1", "--port", str(free_port()),
-            "--node-config", f'permea-config="{config.path}"',
-        ]  # fmt: skip
+        prepare(config)
+        command = ["-m", "permea.federation.flower.node", str(config.path)]
         log = config.folder / f"{config.name}.log"
-        self._node = Process("supernode", options, config.folder, log)
+        self._node = Process(config.name, command, config.folder, log)
         return self
 
     @property
@@ -290,13 +319,18 @@ class PartyNode:
 
 
 def run_party(config_path: str | os.PathLike[str]) -> int:
-    """Serve a party until a signal stops it; what ``permea party --config …`` does."""
-    node = PartyNode(config_path).start()
-    try:
-        _run_until(lambda: node.process.returncode is not None)
-        return node.process.returncode or 0
-    finally:
-        node.stop()
+    """Serve a party in this process until a signal; what ``permea party --config …`` does.
+
+    A model is trained first where there is none. The party waits for an aggregator that does not
+    answer yet, and connects again when it was restarted.
+    """
+    from permea.federation.flower.node import Node, serve_node
+
+    config = PartyConfig.from_file(config_path)
+    prepare(config)
+    served = ServedParty(config.path)
+    serve_node(Node(config.address, config.ca, config.key, served.replies))
+    return 0
 
 
 def run_federation(
