@@ -13,11 +13,10 @@ from functools import cache
 import numpy as np
 from common import Kept, mnist, options_of, size, table
 from transfer_baselines import few_labels
-from transfer_documents import METHODS, make_source
+from transfer_documents import METHODS, classifier_of, make_source
 from transfer_mnist import split
 
-from permea import TransferClassifier
-from permea.transfer import documents
+from permea.transfer import centers, source2target
 from permea.transfer.alignment import principal_directions
 from permea.transfer.experts import (
     DensityExpert,
@@ -28,7 +27,7 @@ from permea.transfer.experts import (
 )
 from permea.transfer.self_training import class_proportions, neighbourhood
 from permea.transfer.target import number_labels
-from permea.transfer.task import class_distances
+from permea.transfer.task import class_distances, initial_labels
 
 CHANGES = {
     "as written": {},
@@ -59,7 +58,7 @@ def rows_of(T, t, seed, change):
 def start(task, first):
     """Initial labels of all rows, in one of three ways."""
     if first is None:
-        return documents.initial_labels(task, task.rows)
+        return initial_labels(task, task.rows)
     mean = task.rows.mean(axis=0)
     directions = principal_directions(task.rows, _DIRECTIONS)
     if first == "means":  # the energy of the noise is subtracted from their norms
@@ -80,18 +79,18 @@ def start(task, first):
 def steps_of(method, n_layers):
     """Dimension, share of inducing points and depth of each iteration."""
     if method == "source2target":
-        return [(n, documents.SHARE, n_layers) for n in documents.SOURCE_DIMENSIONS]
-    depths = [1] * (len(documents.CENTRE_DIMENSIONS) - 1) + [n_layers]
-    return list(zip(documents.CENTRE_DIMENSIONS, documents.SHARES, depths, strict=True))
+        return [(n, source2target.SHARE, n_layers) for n in source2target.SOURCE_DIMENSIONS]
+    depths = [1] * (len(centers.CENTRE_DIMENSIONS) - 1) + [n_layers]
+    return list(zip(centers.CENTRE_DIMENSIONS, centers.SHARES, depths, strict=True))
 
 
 def model_of(method, task, target, labels):
     """The fitted method, from the target's classifier and the labels it was learned from."""
     if method == "source2target":
-        return documents.MappingModel(target, task.source, None)
-    alignment, theirs = documents.centre_alignment(task)
-    ours = documents.class_centres(alignment.to_latent(task.rows), labels, task.n_classes)
-    return documents.CentersModel(target, task.source, alignment, ours, theirs)
+        return source2target.MappingModel(target, task.source, None)
+    alignment, theirs = centers.centre_alignment(task)
+    ours = centers.class_centres(alignment.to_latent(task.rows), labels, task.n_classes)
+    return centers.CentersModel(target, task.source, alignment, ours, theirs)
 
 
 def distances(method, model, rows, change):
@@ -142,7 +141,7 @@ def follow(method, task, n_layers, change):
     if method == "source2target":
         mapping = None
         if not alone:
-            mapping = documents.learn_mapping(task.source, task.rows, labels)
+            mapping = source2target.learn_mapping(task.source, task.rows, labels)
         return replace(model, mapping=mapping), path
     return model_of(method, task, target, labels), path
 
@@ -157,7 +156,7 @@ def answer(method, model, V, target_only):
 def one(source, method, change, part, seed):
     """Accuracy on new rows, and the labels' way, of one change on one split."""
     A, truth, few, V, v = part
-    clf = TransferClassifier(source, method=method, n_jobs=2, random_state=seed)
+    clf = classifier_of(source, method, seed)
     classes, numbers = number_labels(few, -1, source.classes_)
     clf.n_features_in_ = A.shape[1]
     task = clf._task(A, numbers, classes, truth)
@@ -180,13 +179,13 @@ def main():
     X, y, T, t = mnist()
 
     @cache
-    def source(epsilon):
-        return make_source(X, y, epsilon, options.seed)
+    def source(method, epsilon):
+        return make_source(method, X, y, epsilon, options.seed)
 
     def point(method, name, change, seed):
         key = f"{method} {name} {options.epsilon:g} {seed}"
         if key not in kept:
-            made = source(None if change.get("clean") else options.epsilon)
+            made = source(method, None if change.get("clean") else options.epsilon)
             kept[key] = one(made, method, change, rows_of(T, t, seed, change), seed)
             print(key, kept[key], file=sys.stderr, flush=True)
         return kept[key]

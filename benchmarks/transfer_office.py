@@ -20,7 +20,7 @@ from transfer_baselines import PEERS as ALL_PEERS
 from transfer_baselines import answers, few_labels
 
 from permea import Privacy, SourceModel, TransferClassifier
-from permea.transfer.documents import label_by_target, mapped
+from permea.transfer.source2target import label_by_target, mapped
 from permea.transfer.target import number_labels
 
 FILES = {"SURF": "office_caltech10_surf", "EfficientNet": "office_caltech10_efficientnetlite0"}

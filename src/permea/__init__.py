@@ -78,6 +78,7 @@ __all__ = [
     "Wide",
     "__version__",
     "audit",
+    "documents",
     "fabricate",
     "fabricate_records",
     "federation",
@@ -91,7 +92,7 @@ __all__ = [
     "trade_off",
 ]
 
-_ROOMS = ("audit", "federation", "information")
+_ROOMS = ("audit", "documents", "federation", "information")
 _WHERE = {
     "permea.compose": (
         "ConditionallyDeep",

@@ -24,7 +24,7 @@ STEPS = [
     {"transfer", "datasets"},
     {"information", "audit"},
     {"federation"},
-    {"report"},
+    {"report", "documents"},
     {"cli"},  # a thin shell over all the others
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}

@@ -106,7 +106,7 @@ def test_the_command_line_offers_it(tmp_path, capsys, monkeypatch):
     where = tmp_path / "model.permea"
     words = f"train {table} --label kind --epsilon 4 --domain 0 1 --output {where}"
     assert run([*words.split(), "--mechanism", "blurred"]) == 2
-    assert "'optimal', 'gaussian', 'staircase'" in capsys.readouterr().err
+    assert "'optimal', 'gaussian', 'classical-gaussian', 'staircase'" in capsys.readouterr().err
     (tmp_path / "toy_noise_file.py").write_text(FILE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PERMEA_FAMILIES", "toy_noise_file")

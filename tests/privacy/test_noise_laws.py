@@ -1,6 +1,7 @@
 """The laws of noise: distribution functions, inverses, moments, and the gain of 002 (2.102)."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,14 @@ from hypothesis import strategies as st
 from privacy_checks import has_mean
 from scipy import integrate, stats
 
-from permea.privacy import GaussianNoise, OptimalNoise, StaircaseNoise, noise_gain
+from permea.privacy import (
+    GaussianNoise,
+    OptimalNoise,
+    Privacy,
+    StaircaseNoise,
+    noise_gain,
+    release,
+)
 from permea.privacy.noise import gaussian_delta, gaussian_mu, grid_sigma, grid_slack
 from permea.privacy.sampling import SeededBits
 
@@ -135,6 +143,22 @@ def test_classical_gaussian_is_refused_where_it_is_not_proven():
     # At epsilon = 20 the classical formula would promise more than it keeps.
     sigma = math.sqrt(2 * math.log(1.25e5)) / 20
     assert gaussian_delta(1 / sigma, 20.0) > 1e-5
+
+
+def test_classical_gaussian_can_be_asked_for():
+    """The noise of a release is that of 002 Result 6, and its cost is that of the real σ."""
+    promise = Privacy(epsilon=0.5, delta=1e-5, domain=(0, 2), mechanism="classical-gaussian")
+    sigma = 2 * math.sqrt(2 * math.log(1.25e5)) / 0.5
+    out = release(np.ones((400, 100)), promise, random_state=0)
+    assert out.noise_variance == pytest.approx(np.full(100, sigma**2))
+    n, margin = out.data.size, stats.norm.isf(5e-7)
+    spread = float(np.mean((out.data - 1) ** 2)) / sigma**2
+    assert abs(spread - 1) <= margin * math.sqrt(2 / n)
+    assert abs(spread - (7.032 / 9.69) ** 2) > margin * math.sqrt(2 / n)  # the analytic σ
+    assert "classical" in str(out.certificate)
+    analytic = replace(promise, mechanism="gaussian")
+    wider, narrower = (release(np.ones((2, 9)), p).certificate for p in (promise, analytic))
+    assert wider.record_epsilon < narrower.record_epsilon
 
 
 @pytest.mark.parametrize(("sigma", "shift", "epsilon"), [(30.0, 25, 0.7), (200.0, 300, 1.0)])

@@ -12,13 +12,8 @@ from permea import KAHMClassifier, SourceModel
 from permea.models.base import row_norms
 from permea.transfer import densities as mixture
 from permea.transfer.alignment import Alignment
+from permea.transfer.centers import class_centres, fit_centers
 from permea.transfer.densities import fit_mixtures, kept_directions
-from permea.transfer.documents import (
-    class_centres,
-    fit_centers,
-    fit_source2target,
-    learn_mapping,
-)
 from permea.transfer.experts import (
     DensityExpert,
     SourceEnsemble,
@@ -30,6 +25,7 @@ from permea.transfer.experts import (
     stack,
 )
 from permea.transfer.self_training import _SelfTraining, neighbourhood, self_train
+from permea.transfer.source2target import fit_source2target, learn_mapping
 from permea.transfer.target import number_labels
 from permea.transfer.task import AlignedSource, Task
 

@@ -20,7 +20,7 @@ from permea import (
     TransferClassifier,
 )
 from permea.storage import StorageError
-from permea.transfer import documents, self_training
+from permea.transfer import centers, self_training, source2target
 from permea.transfer.target import METHODS
 from permea.transfer.task import Task, class_distances
 
@@ -392,7 +392,7 @@ def test_the_work_grows_in_proportion_to_the_unlabelled_rows(world, method, monk
         return class_distances(classifier, Y, n_classes, winning=winning)
 
     monkeypatch.setattr(Task, "fit_classifier", fit)
-    for module in (documents, self_training):
+    for module in (centers, source2target, self_training):
         monkeypatch.setattr(module, "class_distances", distances)
     totals = []
     for copies in (1, 2):

@@ -37,7 +37,7 @@ from permea.models.moments import MomentClassifier, MomentRegressor
 from permea.privacy import Privacy
 from permea.privacy import release as release_rows
 from permea.privacy.moments import MomentPlan, Split, plan_moments
-from permea.privacy.noise import StaircaseNoise
+from permea.privacy.noise import GAUSSIAN_LAWS, StaircaseNoise
 from permea.privacy.release import Plan, plan
 
 GAUSSIAN = (
@@ -447,7 +447,7 @@ class RowExperiment:
         self.privacy = privacy
         self.n_columns = privacy.n_columns or (1 if privacy.unit == "entry" else 2)
         self.plan: Plan = plan(privacy, self.n_columns)
-        self.gaussian = privacy.mechanism == "gaussian"
+        self.gaussian = privacy.mechanism in GAUSSIAN_LAWS
         n_public = math.ceil(_PUBLIC_ENTRIES / self.n_columns)
         self.n_rows = self._own_rows + n_public
         public = np.tile(privacy.lows(self.n_columns), (n_public, 1))

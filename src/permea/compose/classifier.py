@@ -357,6 +357,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
             groups=[rows for branches in groups for rows in branches],
             n_components=getattr(self._first_layer(), "n_components", 20),
             stop=1 if self.fabricate is True else self.fabricate,
+            tol=getattr(self._first_layer(), "tol", 5e-3),
             original=original,
             n_jobs=self.n_jobs,
         )

@@ -91,6 +91,9 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
     ----------
     layers_ : list of fitted models
         The chain, first layer first.
+    ratio_bound_, loose_ratio_bound_ : float
+        For `KernelAffineHullMachine`: the distance of y to its image is less than this times the
+        spectral norm of its differences to the training rows (004 Theorem 4).
     n_features_in_ : int
         Number of features p.
 
@@ -171,6 +174,16 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
         """Distance where it is below ``cutoff``; infinity is allowed where it is not."""
         return self._distance(Y, cutoff)
 
+    @property
+    def ratio_bound_(self) -> float:
+        """Bound of 004 Theorem 4, that of the first layer."""
+        return _bound_of(self, self.layers_[0], "ratio_bound_")
+
+    @property
+    def loose_ratio_bound_(self) -> float:
+        """1 + pN² / (2‖Y‖²_F) of 004 eq. (54)."""
+        return _bound_of(self, self.layers_[0], "loose_ratio_bound_")
+
     def _distance(self, Y: Array, cutoff: Array | None) -> Array:
         through = getattr(type(self.layers_[0]), "distance_through", None)
         if through is not None:
@@ -226,6 +239,9 @@ class Wide(BaseEstimator):  # type: ignore[misc]
         One for each part.
     centres_ : ndarray of shape (S, p)
         Mean of the rows of each part.
+    ratio_bound_, loose_ratio_bound_ : float
+        For `KernelAffineHullMachine`: the distance of y to its image is less than this times the
+        Frobenius norm of its differences to all training rows (004 Theorem 5).
     n_features_in_ : int
         Number of features p.
 
@@ -315,6 +331,16 @@ class Wide(BaseEstimator):  # type: ignore[misc]
         """Distance where it is below ``cutoff``; infinity is allowed where it is not."""
         return np.asarray(self._distances(Y, cutoff).min(axis=1))
 
+    @property
+    def ratio_bound_(self) -> float:
+        """The smallest bound of a branch; tighter than 004 eq. (61), and proven in the same way."""
+        return min(_bound_of(self, branch, "ratio_bound_") for branch in self.branches_)
+
+    @property
+    def loose_ratio_bound_(self) -> float:
+        """Smallest over the branches of 1 + p N_s² / (2‖Y_s‖²_F), 004 eq. (61)."""
+        return min(_bound_of(self, branch, "loose_ratio_bound_") for branch in self.branches_)
+
     def _distances(self, Y: Array, cutoff: Array) -> Array:
         order, _ = nearest_centre(Y, self.centres_.astype(Y.dtype))
         return nearest_first(self.branches_, order, Y, cutoff)
@@ -322,6 +348,13 @@ class Wide(BaseEstimator):  # type: ignore[misc]
     def _validated(self, Y: Array) -> Array:
         check_is_fitted(self, "branches_")
         return np.asarray(validate_data(self, Y, dtype=[np.float64, np.float32], reset=False))
+
+
+def _bound_of(owner: Any, model: Any, name: str) -> float:
+    """A bound of a part; an AttributeError where its family has none."""
+    if not hasattr(model, name):
+        raise AttributeError(f"{type(owner).__name__} of this family has no {name}: see 004.")
+    return float(getattr(model, name))
 
 
 def fit_clone(model: Any, Y: Array) -> Any:

@@ -20,6 +20,7 @@ from permea.federation.errors import (
     SuspicionWarning,
 )
 from permea.federation.federation import Federation
+from permea.federation.merging import merged
 from permea.federation.moment_party import MomentParty
 from permea.federation.moments import MomentFederation
 from permea.federation.party import Guard, Party
@@ -50,4 +51,5 @@ __all__ = [
     "Summary",
     "Suspicion",
     "SuspicionWarning",
+    "merged",
 ]

@@ -14,12 +14,13 @@ from permea._arrays import Array
 from permea._parallel import batches
 from permea._progress import progress
 from permea._text import safe_text
-from permea.compose import matching_scores
+from permea.compose import ReconstructionClassifier, matching_scores
 from permea.federation import aggregate
 from permea.federation.aggregate import Aggregation, Answer, Suspicion, reasons_text
 from permea.federation.encryption import EvaluationKey, get_scheme, protocol
 from permea.federation.encryption.protocol import EncryptedAnswer, EncryptedQuery, Terms
 from permea.federation.errors import FederationError, QuorumError, SchemaError
+from permea.federation.merging import merged
 from permea.federation.party import Party, align_classes
 from permea.federation.schema import Label, Schema, agree
 from permea.federation.summary import Records, Summary, summarise
@@ -287,6 +288,22 @@ class Federation:
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Share of queries with the right label."""
         return float(np.mean(self.predict(X) == np.asarray(y)))
+
+    def merged(self) -> ReconstructionClassifier:
+        """One classifier of the models that the parties handed over (004 eq. 101, Remark 6).
+
+        For ``topology="models"``. Its model of a class is the global machine GW of that class:
+        ``merged().class_models_[c].reconstruct(Y)`` is the global image, that of the nearest party,
+        and its labels are those of `predict` with ``aggregation="min"``.
+
+        Returns
+        -------
+        ReconstructionClassifier
+        """
+        if self.topology != "models":
+            raise ValueError("Only models that were handed over can be merged: topology='models'.")
+        self._check_quorum(self._known, self._introduce())
+        return merged([party.classifier for party in self._hosted.values()])
 
     def ask(self, X: ArrayLike, *, client: str = "unknown") -> Answer:
         """Labels, distances, and what they are based on.

@@ -248,6 +248,13 @@ class Party:
         return cls(name, load(path, trusted=trusted), **options)
 
     @property
+    def classifier(self) -> Any:
+        """The model, for whoever it was handed over to (Remark 6); refused where it stays."""
+        if self.encrypted_only:
+            raise RefusedError("This party replies to encrypted queries only; its model stays.")
+        return self._classifier
+
+    @property
     def status(self) -> str:
         """Status of the model: "PRIVATE", "unverified claim" or "not private"."""
         return status_of(self.certificate)

@@ -20,9 +20,11 @@ from permea.models.bayes import BayesianMembershipMapping
 MAX_SAMPLES = 5000  # 003 section 6.1.4
 
 
-def document_model() -> BayesianMembershipMapping:
+def document_model(*, tol: float = 1e-6) -> BayesianMembershipMapping:
     """The model of 003 Algorithms 7 and 8 as written, not fitted."""
-    return BayesianMembershipMapping(noise="shared", standardize=False, bandwidth=1.0, far="plain")
+    return BayesianMembershipMapping(
+        noise="shared", standardize=False, inducing="inputs", bandwidth=1.0, far="plain", tol=tol
+    )
 
 
 def privacy_leakage(

@@ -61,7 +61,7 @@ class BayesianMembershipMapping(MultiOutputRegressor):
         "linear" gives G(x) the principal coordinates of x beside the kernel values, so that a
         linear relation is found whatever the scales and correlations of the inputs are. "none" is
         003.
-    inducing : {"kmeans", "pivots"}, default="kmeans"
+    inducing : {"kmeans", "inputs", "pivots"}, default="kmeans"
     standardize : bool, default=True
         With ``noise="shared"``: model the outputs minus their mean in units of one common standard
         deviation. False models them as they are, which is what 003 does. The other kinds of noise
@@ -134,7 +134,7 @@ class BayesianMembershipMapping(MultiOutputRegressor):
         "max_inducing": whole(1) | number(above=0, most=1) | None,
         "noise": one_of("shared", "per_output", "full"),
         "trend": one_of("none", "linear"),
-        "inducing": one_of("kmeans", "pivots"),
+        "inducing": one_of("kmeans", "inputs", "pivots"),
         "standardize": boolean,
         "bandwidth": number(above=0) | one_of("auto"),
         "nu": number(above=2),

@@ -49,8 +49,10 @@ class InducingSearch:
         Largest number of inducing points.
     kappa, nu : float
         Smallest smoothing level κ and degrees of freedom ν (001 Algorithm 1, eq. 1.52).
-    method : {"kmeans", "pivots"}
-        Centroids of k-means, or the pivots themselves, which are training rows.
+    method : {"kmeans", "inputs", "pivots"}
+        See `inducing_points`.
+    scales : ndarray of shape (n,)
+        The square roots of the kernel weights; for "inputs" only.
 
     Examples
     --------
@@ -61,17 +63,24 @@ class InducingSearch:
     (2, True)
     """
 
-    def __init__(self, X: Array, limit: int, kappa: float, nu: float, method: str) -> None:
+    def __init__(
+        self,
+        X: Array,
+        limit: int,
+        kappa: float,
+        nu: float,
+        method: str,
+        scales: Array | None = None,
+    ) -> None:
         self.X, self.limit, self.kappa, self.nu, self.method = X, limit, kappa, nu, method
+        self.scales = np.ones(X.shape[1], X.dtype) if scales is None else scales
         self.order, self.crossing = pivot_order(X, limit, kappa, nu)
 
     def at(self, M: int) -> Inducing:
         """The inducing points for one M, or fewer where the rows have fewer distinct values."""
         if self.order.size < M:
             self.order, _ = pivot_order(self.X, M)
-        points = self.X[self.order[:M]]
-        if self.method == "kmeans":
-            points, _ = k_means(self.X, points)
+        points = inducing_points(self.X, self.order[:M], self.method, self.scales)
         factor = jittered_cholesky(gaussian_kernel(points, points))
         features = solve_triangular(
             factor, gaussian_kernel(points, self.X), lower=True, check_finite=False
@@ -98,6 +107,36 @@ class InducingSearch:
             position += 1
             found = self.at(sequence[position])
         return found
+
+
+def inducing_points(X: Array, pivots: Array, method: str, scales: Array) -> Array:
+    """Inducing points in scaled inputs, found from some rows of them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, n)
+        Scaled inputs.
+    pivots : ndarray of shape (M,)
+        Numbers of the rows to start from.
+    method : {"kmeans", "inputs", "pivots"}
+        "kmeans": centroids of scaled inputs, the metric of the kernel. "inputs": centroids of the
+        inputs in their own units (001 eq. 1.51). "pivots": the rows themselves.
+    scales : ndarray of shape (n,)
+        What the inputs were multiplied by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [1.0], [9.0]])
+    >>> inducing_points(X, np.array([0, 2]), "kmeans", np.ones(1)).ravel()
+    array([0.5, 9. ])
+    """
+    if method == "kmeans":
+        return k_means(X, X[pivots])[0]
+    if method == "inputs":
+        inputs = unscale_inputs(X, scales)
+        return scale_inputs(k_means(inputs, inputs[pivots])[0], scales)
+    return np.asarray(X[pivots])
 
 
 def shrinking_sequence(largest: int) -> list[int]:

@@ -9,6 +9,7 @@ estimator, its kernel, and the search for λ*.
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.linalg import eigvalsh, get_lapack_funcs
@@ -63,6 +64,12 @@ class KernelAffineHullMachine(KernelAutoencoder):
         The subspace dimension in use.
     norm_bound_ : float
         No image is longer than this (004 Theorem 2). Computed on first use.
+    ratio_bound_ : float
+        The distance of a point y to its image is less than this times the spectral norm of the
+        matrix of its differences y − y^i to the training rows (004 Theorem 3). Computed on first
+        use.
+    loose_ratio_bound_ : float
+        A larger bound of the same ratio, of the size of the rows only.
     n_features_in_ : int
         Number of features p.
 
@@ -198,18 +205,51 @@ class KernelAffineHullMachine(KernelAutoencoder):
         return np.asarray(Y - self.regularization_ * solved, dtype=Y.dtype)
 
     @property
+    def ratio_bound_(self) -> float:
+        """(λ* + μmax(K)) / (λ* + μmin(K)) of 004 eq. (49)."""
+        return self._bounds().ratio
+
+    @property
+    def loose_ratio_bound_(self) -> float:
+        """1 + pN² / (2‖Y‖²_F), the right side of 004 eq. (49), which needs no kernel."""
+        return self._bounds().loose
+
+    @property
     def norm_bound_(self) -> float:
         """‖Y‖₂ (λ* + μmax(K)) / (λ* + μmin(K)) of 004 eq. (46)."""
+        return self._bounds().ratio * self._bounds().length
+
+    def _bounds(self) -> "Bounds":
+        """Bounds of 004 Theorems 2 and 3, computed from what the machine keeps."""
         check_is_fitted(self, "codes_")
+        if self.codes_ is _bounds_of.get(self, (None, None))[0]:
+            return _bounds_of[self][1]
         K = kernel_matrix(self.codes_)
         spectrum = eigvalsh(K)
         mean, active = self.encoding_.mean, self.encoding_.active
         rows = mean[active] + K @ self.coefficients_ + self.regularization_ * self.coefficients_
         gram = rows @ rows.T + mean[~active] @ mean[~active]
-        length = np.sqrt(max(float(eigvalsh(gram)[-1]), 0.0))
+        energy = max(float(np.trace(gram)), float(np.finfo(np.float64).tiny))
         smallest = max(float(spectrum[0]), 0.0)
         ratio = (self.regularization_ + spectrum[-1]) / (self.regularization_ + smallest)
-        return float(length * ratio)
+        found = Bounds(
+            ratio=float(ratio),
+            loose=1 + len(mean) * len(K) ** 2 / (2 * energy),
+            length=float(np.sqrt(max(float(eigvalsh(gram)[-1]), 0.0))),
+        )
+        _bounds_of[self] = (self.codes_, found)
+        return found
+
+
+class Bounds(NamedTuple):
+    """What 004 Theorems 2 and 3 bound images and distances by."""
+
+    ratio: float  #: (λ* + μmax(K)) / (λ* + μmin(K))
+    loose: float  #: 1 + pN²/(2‖Y‖²_F)
+    length: float  #: ‖Y‖₂
+
+
+_bounds_of: "WeakKeyDictionary[KernelAffineHullMachine, tuple[Array, Bounds]]" = WeakKeyDictionary()
 
 
 def kernel_matrix(codes: Array) -> Array:

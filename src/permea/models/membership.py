@@ -41,7 +41,7 @@ from permea.models.inducing import (
     InducingSearch,
     best_bandwidth,
     gaussian_kernel,
-    k_means,
+    inducing_points,
     pivot_order,
     rows_to_try,
     scale_inputs,
@@ -85,7 +85,7 @@ class _MappingLearner(BaseEstimator):  # type: ignore[misc]
     _parameters: ClassVar[Accepted] = {
         "max_inducing": whole(1) | number(above=0, most=1),
         "disturbance": one_of("precision", "gamma"),
-        "inducing": one_of("kmeans", "pivots"),
+        "inducing": one_of("kmeans", "inputs", "pivots"),
         "standardize": boolean,
         "nu": number(above=2) | infinity,
         "kappa": number(above=0),
@@ -159,9 +159,10 @@ class MembershipMapping(MultiOutputRegressor, _MappingLearner):
         "precision": the disturbance has a precision β, the inverse mean squared error
         (001 Algorithm 1). "gamma": inputs are uncertain too, and precision and its scale follow
         gamma membership functions (000 Algorithm 1).
-    inducing : {"kmeans", "pivots"}, default="kmeans"
-        Inducing points are centroids of k-means in the kernel's own metric (001 eq. 1.51), or
-        training rows picked by a pivoted Cholesky factorisation.
+    inducing : {"kmeans", "inputs", "pivots"}, default="kmeans"
+        Inducing points are centroids of k-means, in the kernel's own metric or of the inputs in
+        their own units (001 eq. 1.51), or training rows picked by a pivoted Cholesky
+        factorisation.
     standardize : bool, default=True
         Model the outputs minus their mean, in units of their standard deviation (one number for
         all outputs), so that neither an offset nor the unit of the outputs matters. False models
@@ -482,7 +483,7 @@ def learn_precision_mapping(
         Largest number of inducing points, M_max.
     kappa, nu : float
         Smallest smoothing level κ and degrees of freedom ν.
-    inducing : {"kmeans", "pivots"}
+    inducing : {"kmeans", "inputs", "pivots"}
     bandwidth : float or "auto"
         Factor on the ranges that the kernel weights are made of; 1 is (1.53).
     tol : float
@@ -510,7 +511,7 @@ def learn_precision_mapping(
     if bandwidth == "auto":
         bandwidth = _chosen(learn_precision_mapping, X, Y, "limit", limit, common)
     scales = unit_range_scales(X) / X.dtype.type(bandwidth)
-    found = InducingSearch(scale_inputs(X, scales), limit, kappa, nu, inducing).smoothest()
+    found = InducingSearch(scale_inputs(X, scales), limit, kappa, nu, inducing, scales).smoothest()
     # Steps 9 to 20 of the algorithm: σ², then α and β in turn until β converges.
     B, tau = found.features, found.smoothing
     variance = mean_variance(Y)
@@ -603,7 +604,7 @@ def learn_gamma_mapping(
         σ².
     priors : sequence of 6 floats
         a_τ, b_τ, a_r, b_r, a_s, b_s.
-    inducing : {"kmeans", "pivots"}
+    inducing : {"kmeans", "inputs", "pivots"}
     bandwidth : float or "auto"
         Factor on the ranges that the kernel weights are made of; 1 is step 3.
     tol : float
@@ -633,9 +634,7 @@ def learn_gamma_mapping(
         bandwidth = _chosen(learn_gamma_mapping, X, Y, "n_inducing", n_inducing, common)
     scales = unit_range_scales(X) / X.dtype.type(bandwidth)
     scaled = scale_inputs(X, scales)
-    points = scaled[pivot_order(scaled, n_inducing)[0]]
-    if inducing == "kmeans":
-        points, _ = k_means(scaled, points)
+    points = inducing_points(scaled, pivot_order(scaled, n_inducing)[0], inducing, scales)
     # In scaled inputs every kernel weight is 1 and the variance of input k is w_k σx².
     spread = scales**2 * np.asarray(input_variance, dtype=X.dtype)
     kernel = AveragedKernel.of(scaled, points, np.ones_like(scales), spread)

@@ -23,7 +23,9 @@ from permea.privacy.composition import Loss, compose, failure, laplace_slack, si
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event, Receipt
 from permea.privacy.noise import (
+    GAUSSIAN_LAWS,
     MECHANISMS,
+    ClassicalGaussianNoise,
     GaussianNoise,
     Noise,
     OptimalNoise,
@@ -352,9 +354,13 @@ def _plan_entry(privacy: Privacy, p: int) -> Plan:
     noise: Noise
     unit: tuple[Loss, ...]
     record: tuple[Loss, ...]
-    if privacy.mechanism == "gaussian":
-        noise = GaussianNoise(epsilon, delta, float(bounds.max()), calibration="analytic")
+    if privacy.mechanism in GAUSSIAN_LAWS:
         sigma = grid_sigma(epsilon, delta, sensitivity)
+        if privacy.mechanism == "gaussian":
+            noise = GaussianNoise(epsilon, delta, float(bounds.max()), calibration="analytic")
+        else:  # wider than it need be, so that what it really costs is less than (ε,δ)
+            noise = ClassicalGaussianNoise(epsilon, delta, float(bounds.max()))
+            sigma = max(sigma, noise.sigma / noise.bound * sensitivity)
         unit = (_gaussian_loss(sensitivity / sigma, sigma, 1),)
         row_mu = float(np.linalg.norm(ceiling.astype(np.float64))) / sigma
         record = (_gaussian_loss(row_mu, sigma, p),)

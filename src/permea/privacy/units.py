@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from permea.privacy.noise import MECHANISMS
+from permea.privacy.noise import GAUSSIAN_LAWS, MECHANISMS, ClassicalGaussianNoise
 
 Columns = float | tuple[float, ...]
 Unit = Literal["entry", "record", "person"]
@@ -49,10 +49,12 @@ class Privacy:
         and persons may leave it to a :class:`permea.tables.Schema`.
     bound : float or sequence of float, optional
         The ``d`` of the documents, for ``unit="entry"`` alone; ``high - low`` by default.
-    mechanism : {"optimal", "gaussian", "staircase"}, default="optimal"
+    mechanism : {"optimal", "gaussian", "classical-gaussian", "staircase"}, default="optimal"
         ``"optimal"``: Laplace with a point mass δ at zero (002 Result 4); for records it is scaled
         to the L1 diameter of a row. ``"gaussian"``: analytic Gaussian, for records scaled to the L2
-        diameter; needs δ > 0. ``"staircase"``: least expected magnitude at δ = 0, entries only.
+        diameter; needs δ > 0. ``"classical-gaussian"``: the wider Gaussian of 002 Result 6, to
+        compare with; entries and ε < 1 only. ``"staircase"``: least expected magnitude at δ = 0,
+        entries only.
         Other laws: ``permea.privacy.noise.MECHANISMS``.
     clip_norm : float, optional
         For records and persons: rows are shrunk to this public norm (L1 for ``"optimal"``, L2 for
@@ -174,13 +176,21 @@ class Privacy:
             )
 
     def _validate_mechanism(self) -> None:
-        if self.mechanism == "gaussian" and self.delta == 0:
+        if self.mechanism in GAUSSIAN_LAWS and self.delta == 0:
             raise ValueError(
-                "mechanism='gaussian' needs delta > 0: Gaussian noise bounds the privacy loss only "
-                f"with probability 1 - delta. Give delta per {self.unit}, or use "
+                f"mechanism={self.mechanism!r} needs delta > 0: Gaussian noise bounds the privacy "
+                f"loss only with probability 1 - delta. Give delta per {self.unit}, or use "
                 "mechanism='optimal'."
             )
-        pure = self.mechanism not in ("optimal", "gaussian")
+        if self.mechanism == ClassicalGaussianNoise.name and (
+            self.unit != "entry" or self.epsilon >= 1
+        ):
+            raise ValueError(
+                f"mechanism={self.mechanism!r} is proven for epsilon < 1 per entry and serves "
+                "unit='entry' only. Use mechanism='gaussian', which keeps every promise with less "
+                "noise."
+            )
+        pure = self.mechanism not in ("optimal", *GAUSSIAN_LAWS)
         if pure and (self.unit != "entry" or self.delta != 0):
             raise ValueError(
                 f"mechanism={self.mechanism!r} is for unit='entry' and delta=0. For records and "

@@ -206,7 +206,7 @@ _estimator(
 
 _LEARNING: dict[str, Kind] = {
     "max_inducing": POSITIVE, "disturbance": Plain("precision", "gamma"),
-    "inducing": Plain("kmeans", "pivots"), "standardize": FLAG,
+    "inducing": Plain("kmeans", "inputs", "pivots"), "standardize": FLAG,
     "nu": Number(low=2, special=("inf",)), "kappa": POSITIVE, "input_variance": NOT_NEGATIVE,
     "kernel_variance": POSITIVE, "gamma_priors": Items(POSITIVE, least=6, most=6),
     "tol": POSITIVE, "max_iter": COUNT,
@@ -288,7 +288,7 @@ _estimator(
     "BayesianMembershipMapping", "models.bayes",
     check.one_output("q"), check.sized("K", check.bayesian_weights),
     max_inducing=maybe(POSITIVE), noise=Plain("shared", "per_output", "full"),
-    trend=Plain("none", "linear"), inducing=Plain("kmeans", "pivots"), standardize=FLAG,
+    trend=Plain("none", "linear"), inducing=Plain("kmeans", "inputs", "pivots"), standardize=FLAG,
     bandwidth=_BANDWIDTH, nu=Number(low=2, special=("inf",)), kappa=POSITIVE,
     prior_precision=POSITIVE, prior_shape=POSITIVE, prior_rate=POSITIVE,
     far=Plain("widen", "plain"), tol=POSITIVE, max_iter=COUNT,
@@ -545,7 +545,7 @@ _store("Iteration", "transfer.task", step=TEXT, changed=Whole(), accuracy=maybe(
 
 _HISTORY = Items(One("Iteration"), ("list",))
 _store(
-    "CentersModel", "transfer.documents", check.numbered_target, check.centers,
+    "CentersModel", "transfer.centers", check.numbered_target, check.centers,
     target=One("ReconstructionClassifier", p="t"),
     source=One("AlignedSource", s="s", t="t", c="c", C="C"),
     alignment=One("Alignment", n="n", s="a", t="t"),
@@ -554,7 +554,7 @@ _store(
 )  # fmt: skip
 
 _store(
-    "MappingModel", "transfer.documents", check.numbered_target, check.mapping_model,
+    "MappingModel", "transfer.source2target", check.numbered_target, check.mapping_model,
     target=One("ReconstructionClassifier", p="s"), source=One("AlignedSource", s="s", t="t", C="C"),
     mapping=maybe(One("MembershipMapping", p="s", q="s")), history=_HISTORY,
 )  # fmt: skip

@@ -26,14 +26,10 @@ from permea._validate import (
 )
 from permea.models import KernelAffineHullMachine, MembershipAutoencoder, MembershipMapping
 from permea.transfer.alignment import Alignment, align
-from permea.transfer.documents import (
-    CENTRE_DIMENSIONS,
-    SOURCE_DIMENSIONS,
-    fit_centers,
-    fit_source2target,
-)
+from permea.transfer.centers import CENTRE_DIMENSIONS, fit_centers
 from permea.transfer.self_training import DIMENSIONS, self_train
 from permea.transfer.source import SourceModel
+from permea.transfer.source2target import SOURCE_DIMENSIONS, fit_source2target
 from permea.transfer.task import (
     SHARES_OF_ROWS,
     UNLABELLED,

@@ -165,6 +165,45 @@ def class_distances(
     return result
 
 
+def initial_dimension(labels: Indices) -> int:
+    """Dimension of the initial classifier, min(20, min_c N_c − 1), at least one (000 §5).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> initial_dimension(np.array([0, 0, 0, 1, 1, 1, 1, -1]))
+    2
+    """
+    counts = np.bincount(labels[labels >= 0])
+    return max(min(20, int(counts[counts > 0].min()) - 1), 1)
+
+
+def initial_labels(task: Task, rows: Array) -> Indices:
+    """Labels of all rows by the initial classifier, and by the source for classes it lacks.
+
+    000 §5, item 5: n = min(20, min_c N_c − 1), M/N = 1, one layer. ``rows`` are the target rows in
+    the space of the classifier. A class without labelled rows is known through the source only;
+    without any label the source alone decides.
+    """
+    labels = task.labels.copy()
+    free = task.unlabelled
+    if not free.any():
+        return labels
+    known = task.labelled_classes
+    distances = np.full((int(free.sum()), task.n_classes), np.inf)
+    if known.size:
+        first = task.fit_classifier(
+            rows, task.labels, n_components=initial_dimension(task.labels), n_layers=1, share=1.0
+        )
+        distances = class_distances(first, rows[free], task.n_classes)
+    if known.size < task.n_classes:
+        aligned = task.source.to_space(task.rows[free])
+        missing = np.setdiff1d(np.arange(task.n_classes), known)
+        distances[:, missing] = task.source.distances(aligned)[:, missing]
+    labels[free] = distances.argmin(axis=1)
+    return labels
+
+
 class TransferModel:
     """A fitted method: one matrix for each expert, and a rule that combines them.
 
