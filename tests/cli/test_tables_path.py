@@ -363,12 +363,16 @@ def test_a_table_that_is_large_or_in_a_database(hospital, monkeypatch):
                     "-o", "b.permea")  # fmt: skip
     assert done.code == 0, done.err
     assert "of the query" in done.err
+    source = ("source", "patients.csv", *words, "-o")
+    assert hospital(*source, "s1.permea").code == 0
     monkeypatch.setattr("permea.cli.tables._IN_MEMORY", 10)
     done = hospital("train", "patients.csv", *words, "-o", "c.permea", "--json")
     assert json.loads(done.out)["rows"] is None  # of people; their number alone is public
+    assert json.loads(hospital(*source, "s2.permea", "--json").out)["rows"] is None
     answers = [hospital("predict", f"{name}.permea", "new.csv", "--probabilities").out
-               for name in "abc"]  # fmt: skip
+               for name in ("a", "b", "c", "s1", "s2")]  # fmt: skip
     assert answers[0] == answers[1] == answers[2]
+    assert answers[3] == answers[4]
     files = [permea.load(hospital.folder / f"{name}.permea").get_params() for name in "abc"]
     assert str(files[0]) == str(files[1]) == str(files[2])
     (hospital.folder / "broken.csv").write_bytes(DEFECTS["a line too long"])

@@ -262,9 +262,19 @@ class SourceModel(PrivateEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     def _fit_moments(self, X: Any, y: Any, groups: Any) -> Self:
         """Release the moments of the classes, and take everything from their hulls."""
         self._start()
+        if self.classifier is not None:
+            self._unfitted(1)  # says what is wrong with it before the charge
+        return self.learn_drawn(hull_encoder(self).fit(X, y, groups=groups))
+
+    def learn_drawn(self, encoder: HullClassifier) -> Self:
+        """Take everything from the class moments that were released: all post-processing.
+
+        Parameters
+        ----------
+        encoder : permea.HullClassifier
+            Fitted, perhaps by ``fit_chunks`` to more rows than fit into memory.
+        """
         classifier = None if self.classifier is None else self._unfitted(1)
-        encoder = hull_encoder(self).fit(X, y, groups=groups)
-        del X, y
         self.classes_ = encoder.classes_
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(encoder, name):

@@ -11,7 +11,7 @@ from permea.cli.app import LEARN, command
 from permea.cli.console import Console, InputError, UsageError
 from permea.cli.schemas import SchemaOptions, number_ranges
 from permea.cli.table_model import TableClassifier, unit_privacy
-from permea.compose.classifier import ReconstructionClassifier, hull_encoder
+from permea.compose.classifier import hull_encoder
 from permea.models.hull import HullClassifier
 from permea.models.moments import MomentClassifier, MomentRegressor
 from permea.privacy import Privacy
@@ -114,7 +114,7 @@ def train(
         settings = {"privacy": promise, "neighbours": neighbours.value, "random_state": seed}
         what = data if about.query is None else "the query"
         model = _model_of_sums(family, schema, **settings, **account)
-        shape = _learn_from_sums(console, what, model, rows)
+        shape = learn_from_sums(console, what, model, rows)
     else:
         name, private = str(label if schema is None else schema.label), not not_private
         numbers = read_numbers(data, name, columns, declared, schema, private=private)
@@ -199,10 +199,10 @@ def declared_rows(data: str, query: str | None, schema: Schema, *, private: bool
     return frame
 
 
-def _learn_from_sums(console: Console, what: str, model: Any, rows: Any) -> tuple[int | None, int]:
+def learn_from_sums(console: Console, what: str, model: Any, rows: Any) -> tuple[int | None, int]:
     """Learn from moments; the numbers of rows (where that is public) and columns."""
     schema, promise, in_memory = model.schema, model.privacy, not isinstance(rows, Chunks)
-    draws = isinstance(model, ReconstructionClassifier)
+    draws = hasattr(model, "learn_drawn")  # a family of drawn rows, or a source
     learner = hull_encoder(model) if draws else model
     size = len(rows) if promise is None and in_memory else None
     if promise is not None and model.neighbours == "replace":

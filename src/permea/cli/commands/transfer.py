@@ -17,6 +17,7 @@ from permea.cli.commands.train import (
     check_person,
     check_roles,
     declared_rows,
+    learn_from_sums,
     numbers_as_declared,
     read_numbers,
     report_training,
@@ -28,7 +29,6 @@ from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.privacy import Privacy
 from permea.privacy.signing import TrustedKeys
 from permea.storage import load
-from permea.tables.reading import Chunks
 from permea.transfer import SourceModel, TransferClassifier
 from permea.transfer.target import DEFAULT_METHOD, METHODS
 
@@ -79,7 +79,8 @@ def source(
         check_person(console, schema, declared.unit)
         settings = {"neighbours": neighbours.value, "random_state": seed, **account}
         model = SourceModel(privacy=declared.of_moments(), schema=schema, **settings)
-        shape = _learn_from_moments(console, data, model, rows)
+        what = data if about.query is None else "the query"
+        shape = learn_from_sums(console, what, model, rows)
     else:
         privacy, names, xy = read_numbers(data, str(label), columns, declared, schema)
         assert privacy is not None
@@ -89,21 +90,6 @@ def source(
         shape = _learn_from_rows(console, data, model, family, xy, account)
     models.save_model(model, output, key)
     report_training(console, model, "source", output, shape, key)
-
-
-def _learn_from_moments(
-    console: Console, data: str, model: SourceModel, rows: Any
-) -> tuple[int | None, int]:
-    """Release the moments of declared rows; the numbers of rows (where public) and columns."""
-    assert model.schema is not None
-    assert model.privacy is not None
-    frame = tables.private_rows(rows) if isinstance(rows, Chunks) else rows
-    n_columns = len(model.schema.features)
-    console.say(f"learning from {n_columns} columns of {data} ...")
-    with tables.one_message_about(data, tables.SCHEMA_EXPECTED):
-        model.fit(frame)
-    is_public = model.neighbours == "replace" and model.privacy.unit == "record"
-    return len(frame) if is_public else None, n_columns
 
 
 def _learn_from_rows(
