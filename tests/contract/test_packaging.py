@@ -24,6 +24,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 MODULE_OF = {  # where the name that is imported is not the name that is installed
     "concrete-python": "concrete",
     "dp-accounting": "dp_accounting",
+    "pyjwt": "jwt",
     "scikit-learn": "sklearn",
     "seal-python": "seal",
 }
@@ -35,7 +36,7 @@ NOT_IMPORTED = {
 LOADER = re.compile("(import|load)_module")  # functions that import a module by name
 PARTS = {"cli": "cli"}  # folders whose files may import what their extra brings at once
 FOR_USERS = (
-    *("cli", "plot", "federated", "encrypted", "tfhe", "heartbeats"),
+    *("cli", "plot", "federated", "service", "encrypted", "tfhe", "heartbeats"),
     *("dask", "postgres", "sql"),
 )
 RESOLVED_ONLY = ("tfhe", "peers")

@@ -238,6 +238,19 @@ def test_one_program_at_a_time(tmp_path):
     holder.communicate()
 
 
+def test_what_another_program_changes_is_seen_after_it_has_ended(tmp_path):
+    """Locks of SQLite are those of the process: a second connection must not take them away."""
+    first, _second = JobStore(tmp_path), JobStore(tmp_path)
+    for number in (1, 2):
+        program = (
+            "import sys\nfrom permea.federation.service.store import JobStore\n"
+            "store = JobStore(sys.argv[1])\n"
+            "store.submit({}, rows=1, client='another'); store.close()"
+        )
+        subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=120)
+        assert first.counts()["queued"] == number
+
+
 def test_signs_of_life_come_from_this_start_of_the_machine(tmp_path):
     spool = Spool(tmp_path)
     assert spool.last_beat() is None

@@ -27,6 +27,7 @@ GROUPS = {  # help of the first word of commands such as "keys create"
     "keys": "Create keys that sign certificates, and list the keys that you trust.",
     "schema": "Declare the columns of a table: ranges, categories, label, person.",
     "ledger": "Show, verify and export the privacy that was spent on each data set.",
+    "serve token": "Create, list and revoke the tokens of those who ask a service.",
 }
 # What the parser raises. Older versions of typer take the class from the package click, newer ones
 # bring their own copy of it; this gives the right one in both.
@@ -137,26 +138,50 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
-    groups: dict[str, typer.Typer] = {}
-    for one in all_commands():
+    commands_ = all_commands()
+    alone = {one.name: one for one in commands_}
+    groups: dict[str, typer.Typer] = {"": app}
+
+    def place(path: str, panel: str) -> typer.Typer:
+        """The group of some first words; a command of that name runs when no other word follows."""
+        if path not in groups:
+            own = alone.get(path)
+            groups[path] = made = typer.Typer(no_args_is_help=own is None)
+            if own is not None:
+                made.callback(invoke_without_command=True)(_typed(own, is_group=True))
+            before, _, name = path.rpartition(" ")
+            text = GROUPS[path] if own is None else own.help
+            shown = None if before else panel
+            place(before, panel).add_typer(made, name=name, help=text, rich_help_panel=shown)
+        return groups[path]
+
+    prefixes = {one.name.rpartition(" ")[0] for one in commands_}
+    for one in commands_:
         group, _, name = one.name.rpartition(" ")
-        if group and group not in groups:
-            groups[group] = typer.Typer(no_args_is_help=True)
-            app.add_typer(groups[group], name=group, help=GROUPS[group], rich_help_panel=one.panel)
-        place = groups[group] if group else app
-        register = place.command(name, help=one.help, rich_help_panel=None if group else one.panel)
+        if one.name in prefixes:
+            place(one.name, one.panel)
+            continue
+        where = place(group, one.panel)
+        register = where.command(name, help=one.help, rich_help_panel=None if group else one.panel)
         register(_typed(one))
     return app
 
 
-def _typed(one: Command) -> Callable[..., None]:
-    """A function that runs a command, with the signature from which typer makes its options."""
+def _typed(one: Command, *, is_group: bool = False) -> Callable[..., None]:
+    """A function that runs a command, with the signature from which typer makes its options.
 
-    def call(**values: Any) -> None:
-        one(**values)
+    That of a group does nothing when the name of a further command follows.
+    """
 
-    call.__signature__ = inspect.Signature(one.parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in one.parameters}
+    def call(ctx: typer.Context, **values: Any) -> None:
+        if not is_group or ctx.invoked_subcommand is None:
+            one(**values)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    context = inspect.Parameter("ctx", kind, annotation=typer.Context)
+    parameters = [context, *one.parameters]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
 
 

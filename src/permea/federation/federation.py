@@ -232,6 +232,10 @@ class Federation:
         """What the certificates of the parties promise together."""
         return summarise(self.certificates, self.records)
 
+    def introduce(self) -> dict[str, str]:
+        """Let parties introduce themselves that have not yet; returns why some do not take part."""
+        return self._introduce()
+
     def _introduce(self) -> dict[str, str]:
         """Request introductions of parties not known yet; returns the reasons of those excluded."""
         new = [name for name in self.names if name not in self._known]

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -159,8 +159,7 @@ class Database:
         self.folder, self.clock = Path(folder), clock
         make_private(self.folder)
         path = self.folder / "service.db"
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        path.chmod(0o600)
+        _create_private(path)
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(
             path, timeout=_BUSY, isolation_level=None, check_same_thread=False
@@ -253,6 +252,19 @@ class Database:
         """End the connection."""
         with self._lock:
             self._connection.close()
+
+
+def _create_private(path: Path) -> None:
+    """Make the file before SQLite does, for its owner alone.
+
+    One that exists is not opened: closing it would take away the locks that SQLite holds on it for
+    other connections of this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if path.is_symlink():
+        raise StoreError(f"{path} is a symbolic link. Remove it.")
+    path.chmod(0o600)
 
 
 def set_fact(change: sqlite3.Connection, name: str, value: str | None) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from permea._files import write_atomically
+from permea._text import safe_json
 from permea.federation.aggregate import Answer
 from permea.federation.encryption import (
     EncryptionError,
@@ -38,6 +39,7 @@ from permea.federation.errors import (
     PartyTimeoutError,
     QuorumError,
     RefusedError,
+    SchemaError,
 )
 from permea.federation.federation import Federation
 from permea.federation.party import status_of
@@ -52,6 +54,7 @@ Work = Callable[[Job, Contents], tuple[Contents, dict[str, Any]]]
 _BEAT = 1.0  # seconds between two signs of life
 _POLL = 0.05  # seconds between two looks at an empty queue
 _PAUSE = 2.0  # seconds until a job below the quorum, or after a fault, is tried again
+_INTRODUCE = 1.0  # seconds between two looks for parties that have not introduced themselves
 _UPKEEP = 60.0  # seconds between two purges
 _OTHER = 60.0  # seconds that the predecessor of a worker may take to end
 _KEY_FILES = ("secret.key", "public.key", "evaluation.key")
@@ -246,7 +249,7 @@ class Spool:
         job = self.store.claim()
         if job is None:
             return None
-        do = _FederationWork(self, work) if isinstance(work, Federation) else work
+        do = FederationWork(self, work) if isinstance(work, Federation) else work
         record(self._outcome(job, do))
         return job.id
 
@@ -314,11 +317,12 @@ def pack_query(query: EncryptedQuery, key: str) -> Contents:
     return {"public_key": public, "query": json.dumps({**record, "key": key}).encode("utf-8")}
 
 
-class _FederationWork:
+class FederationWork:
     """How a federation answers a job."""
 
     def __init__(self, spool: Spool, federation: Federation) -> None:
         self._spool, self._federation = spool, federation
+        self._next = 0.0
 
     def __call__(self, job: Job, parts: Contents) -> tuple[Contents, dict[str, Any]]:
         """Contents and report that answer a job."""
@@ -350,10 +354,34 @@ class _FederationWork:
         return query, EvaluationKey.from_bytes(key)
 
     def prepare(self) -> None:
-        """Publish the terms of an encrypted federation, as soon as there are enough parties."""
-        if self._federation.encrypted:
-            with suppress(QuorumError):  # the next job says who is missing
-                self._spool.publish("terms", self._federation.terms().to_json())
+        """Publish what the parties introduced themselves with, and the terms of encryption."""
+        start, federation = time.monotonic(), self._federation
+        if start < self._next:
+            return
+        try:
+            missing = federation.introduce()
+            self._spool.publish("about", safe_json(_about(federation, missing)))
+            if federation.encrypted:
+                self._spool.publish("terms", federation.terms().to_json())
+        except (QuorumError, SchemaError):
+            self._spool.publish("about", safe_json({}))  # the next job says who is missing
+        now = time.monotonic()
+        self._next = now + _INTRODUCE + 10 * (now - start)  # one slow party holds nobody up
+
+
+def _about(federation: Federation, missing: dict[str, str]) -> dict[str, Any]:
+    """Rows and classes of a federation, and its parties with their certificates."""
+    schema = federation.schema.to_dict()
+    return {
+        "takes": {
+            "n_features": schema["n_features"],
+            "columns": schema["feature_names"],
+            "classes": schema["classes"],
+        },
+        "parties": {name: status_of(one) for name, one in federation.certificates.items()},
+        "certificates": {name: str(one) for name, one in federation.certificates.items()},
+        "missing": missing,
+    }
 
 
 def report_of(federation: Federation, answer: Any) -> dict[str, Any]:
@@ -375,7 +403,7 @@ def report_of(federation: Federation, answer: Any) -> dict[str, Any]:
 
 def serve(federation: Federation, spool: Spool) -> None:
     """Process jobs until `Spool.stop`; an encrypted federation publishes its terms first."""
-    work = _FederationWork(spool, federation)
+    work = FederationWork(spool, federation)
     spool.work(work, work.prepare)
 
 

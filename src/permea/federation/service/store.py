@@ -31,6 +31,7 @@ from permea.federation.service.database import Database, StoreFullError
 MAX_ATTEMPTS = 3  # how often a job may end its worker, or fail in a way that nobody expected
 PATIENCE = 3600.0  # seconds until a job that nobody answers expires
 RETENTION = 7 * 86400.0  # seconds that answers, and jobs in quarantine, are kept
+MOST_KEYS = 8  # evaluation keys of one asker, which take tens of megabytes each
 _COLUMNS = (
     "number, id, asker, client, kind, rows, state, attempts, reason, submitted, ended, report"
 )
@@ -330,6 +331,11 @@ class JobStore:
                 "INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)",
                 (digest, asker, content, self._now()),
             )
+            change.execute(
+                "DELETE FROM keys WHERE asker = ? AND digest NOT IN "
+                "(SELECT digest FROM keys WHERE asker = ? ORDER BY tick DESC LIMIT ?)",
+                (asker, asker, MOST_KEYS),
+            )
 
     def key(self, digest: str) -> bytes | None:
         """An evaluation key; using it keeps it from being purged."""
@@ -337,6 +343,11 @@ class JobStore:
         with suppress(StoreFullError), self.database.transaction() as change:
             change.execute("UPDATE keys SET tick = ? WHERE digest = ?", (self._now(), digest))
         return bytes(found[0][0]) if found else None
+
+    def key_of(self, digest: str) -> str | None:
+        """Whose evaluation key this is; None when there is none."""
+        found = self.database.rows("SELECT asker FROM keys WHERE digest = ?", digest)
+        return str(found[0][0]) if found else None
 
     def close(self) -> None:
         """End the connection."""
