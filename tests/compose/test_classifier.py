@@ -3,12 +3,19 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from permea import KAHMClassifier, KernelAffineHullMachine, ReconstructionClassifier
+from permea import (
+    KAHMClassifier,
+    KernelAffineHullMachine,
+    MembershipClassifier,
+    ReconstructionClassifier,
+)
 from permea.compose import matching_scores
 
 
@@ -26,6 +33,38 @@ def test_labels_are_those_of_the_distances(digits):
     clf = KAHMClassifier(branch_size=40, random_state=0).fit(X_train, y_train)
     labels = clf.classes_[clf.distances(X_test).argmin(axis=1)]
     np.testing.assert_array_equal(clf.predict(X_test), labels)
+
+
+@pytest.mark.parametrize("kind", [KAHMClassifier, MembershipClassifier])
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10_000),
+    overlap=st.sampled_from([0.3, 1.0, 3.0]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_labels_are_those_of_the_definition(kind, seed, overlap, dtype):
+    """Plain images of every layer of every branch of every class, where no two classes tie."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(4, 1, 150)) / overlap
+    X = (centres + random.normal(size=(4, 50, 150)) * np.geomspace(2, 1e-4, 150)).astype(dtype)
+    X[1, :, :9] = 0.5  # a class with features that never vary
+    queries = np.concatenate([*(X + (X - X[:, ::-1]) * dtype(0.4)), 1e4 * X[0, :5]])
+    clf = kind(n_components=6, n_layers=3, branch_size=25, random_state=0)
+    clf.fit(X.reshape(-1, 150), np.repeat(np.arange(4), 50))
+    nearest = np.full((len(queries), 4), np.inf)
+    for label, model in enumerate(clf.class_models_):
+        for branch in model.branches_:
+            gaps = np.linalg.norm(queries - branch.images(queries), axis=2).min(axis=0)
+            nearest[:, label] = np.minimum(nearest[:, label], gaps)
+    first, second = np.sort(nearest, axis=1)[:, :2].T
+    clear = second - first > 1e-4 * second
+    assert clear.mean() > 0.8
+    for one in (queries, queries[:1]):  # in one batch and alone
+        expected = nearest[: len(one)].argmin(axis=1)
+        same = clf.predict(one) == expected
+        assert same[clear[: len(one)]].all()
+    found = clf.winning_distances(queries).min(axis=1)
+    np.testing.assert_allclose(found, first, rtol=1e-3 if dtype == np.float32 else 1e-7)
 
 
 def test_distances_are_those_of_the_class_models(blobs):

@@ -28,8 +28,7 @@ from permea.compose.layers import (
     ConditionallyDeep,
     Wide,
     fit_clone,
-    nearest_centre,
-    nearest_first,
+    nearest_class,
 )
 from permea.fabricate.rows import Stop, fabricate
 from permea.models.base import matching_scores
@@ -420,7 +419,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         ndarray of shape (m,)
             Class labels.
         """
-        nearest = self.winning_distances(X).argmin(axis=1)
+        nearest = self._in_batches(self._nearest_classes, X)
         return np.asarray(self.classes_[nearest])
 
     def matching_scores(self, X: ArrayLike) -> Array:
@@ -466,10 +465,12 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
 
     def _winning_distances(self, X: Array) -> Array:
         """Distances of which the smallest of each row is exact."""
-        models = self.class_models_
-        nearness = [nearest_centre(X, model.centres_)[1].min(axis=1) for model in models]
-        guess = np.argmin(nearness, axis=0)
-        return nearest_first(models, guess, X, np.full(X.shape[0], np.inf, X.dtype))
+        return nearest_class(self.class_models_, X)
+
+    def _nearest_classes(self, X: Array) -> Indices:
+        """Position of the nearest class."""
+        distances = nearest_class(self.class_models_, X, labels_only=True)
+        return np.asarray(distances.argmin(axis=1))
 
 
 def hull_encoder(owner: Any) -> HullClassifier:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from permea._arrays import Array
+from permea._arrays import Array, Mask
 from permea._parallel import run_parallel
 from permea._validate import Accepted, has, jobs, random_state, validate_parameters, whole
 from permea.models.base import row_norms
@@ -60,6 +60,64 @@ def nearest_first(models: Sequence[Any], order: Array, Y: Array, cutoff: Array) 
             found = distance_below(model, Y[rows], best[rows])
             distances[rows, index] = found
             best[rows] = np.minimum(best[rows], found)
+    return distances
+
+
+def nearest_class(models: "Sequence[Wide]", Y: Array, *, labels_only: bool = False) -> Array:
+    """Distance of each row to each of several wide models, exact for the smallest of its row.
+
+    The branches with the two nearest centres, of different models, are evaluated first. The better
+    one gives the leading model of a row and the cutoff for all other models, most of which a lower
+    bound then rules out.
+
+    Parameters
+    ----------
+    models : sequence of Wide
+        The m models that compete.
+    Y : ndarray of shape (n, p)
+        Queries.
+    labels_only : bool
+        Only which model is nearest matters. The other branches of the leading model are then
+        evaluated for those rows only for which another model is as near as the first branch.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        Distances; those of models that were found to be out of the race may be too large.
+    """
+    branches = [branch for model in models for branch in model.branches_]
+    owners = np.repeat(np.arange(len(models)), [len(model.branches_) for model in models])
+    centres = np.concatenate([model.centres_ for model in models]).astype(Y.dtype, copy=False)
+    for model in models:
+        model.expect(centres)
+    distances = np.full((len(Y), len(models)), np.inf, dtype=Y.dtype)
+    best = distances[:, 0].copy()
+    waiting = np.ones((len(Y), len(branches)), dtype=bool)
+
+    def evaluate(chosen: Mask) -> None:
+        for index in np.flatnonzero(chosen.any(axis=0)):
+            rows = np.flatnonzero(chosen[:, index])
+            found = distance_below(branches[index], Y[rows], best[rows])
+            column = distances[:, owners[index]]
+            column[rows] = np.minimum(column[rows], found)
+            best[rows] = np.minimum(best[rows], found)
+        waiting[chosen] = False
+
+    _, nearness = nearest_centre(Y, centres)
+    each = np.arange(len(branches))
+    for _ in range(min(2, len(models))):
+        nearest = nearness.argmin(axis=1)
+        evaluate(nearest[:, None] == each)
+        nearness[owners[nearest][:, None] == owners] = np.inf
+    leader = distances.argmin(axis=1)
+    of_leader = owners == leader[:, None]
+    evaluate(waiting & ~of_leader)
+    open_rows = np.ones(len(Y), dtype=bool)
+    if labels_only:
+        rivals = distances.copy()
+        rivals[np.arange(len(Y)), leader] = np.inf
+        open_rows = rivals.min(axis=1) <= distances[np.arange(len(Y)), leader]
+    evaluate(waiting & open_rows[:, None])
     return distances
 
 
@@ -183,6 +241,12 @@ class ConditionallyDeep(BaseEstimator):  # type: ignore[misc]
     def loose_ratio_bound_(self) -> float:
         """1 + pN² / (2‖Y‖²_F) of 004 eq. (54)."""
         return _bound_of(self, self.layers_[0], "loose_ratio_bound_")
+
+    def expect(self, landmarks: Array) -> None:
+        """Prepare `distance_below` for queries that lie about where ``landmarks`` do."""
+        prepare = getattr(type(self.layers_[0]), "expect", None)
+        if prepare is not None:
+            prepare(self.layers_, landmarks)
 
     def _distance(self, Y: Array, cutoff: Array | None) -> Array:
         through = getattr(type(self.layers_[0]), "distance_through", None)
@@ -340,6 +404,12 @@ class Wide(BaseEstimator):  # type: ignore[misc]
     def loose_ratio_bound_(self) -> float:
         """Smallest over the branches of 1 + p N_s² / (2‖Y_s‖²_F), 004 eq. (61)."""
         return min(_bound_of(self, branch, "loose_ratio_bound_") for branch in self.branches_)
+
+    def expect(self, landmarks: Array) -> None:
+        """Prepare `distance_below` for queries that lie about where ``landmarks`` do."""
+        for branch in self.branches_:
+            if hasattr(branch, "expect"):
+                branch.expect(landmarks)
 
     def _distances(self, Y: Array, cutoff: Array) -> Array:
         order, _ = nearest_centre(Y, self.centres_.astype(Y.dtype))

@@ -9,7 +9,7 @@ A family is a scikit-learn estimator with three methods:
 ``distance(Y)``
     the Euclidean distance of each row to its image, one number per row.
 
-That is all that depth, width, classification, privacy, federation and audit need. Two methods are
+That is all that depth, width, classification, privacy, federation and audit need. Three methods are
 optional; a family offers them when it can do better than the general way:
 
 ``next_layer(Y, image)``
@@ -21,6 +21,9 @@ optional; a family offers them when it can do better than the general way:
     the distance of each row to the nearest of its images in a list of fitted layers. Rows whose
     distance is provably not below ``cutoff`` (one number per row) may get infinity instead.
     Without it, depth calls ``reconstruct`` of one layer after the other.
+``expect(layers, landmarks)`` (a static method)
+    prepares ``distance_through`` for queries that lie about where the landmarks do. It changes how
+    fast distances are found, never which.
 """
 
 import math

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array, Mask
 from permea._validate import Accepted, number, validate_parameters, whole
-from permea.models.autoencoder import KernelAutoencoder
+from permea.models.autoencoder import Draft, KernelAutoencoder
 from permea.models.base import FLOATS
 from permea.models.encoding import Encoding, principal_encoding
 from permea.models.linear_algebra import product
@@ -25,6 +25,7 @@ from permea.models.linear_algebra import product
 _BLOCK = 512  # rows of a kernel matrix that are mirrored at once
 _SKETCH = 96  # columns of a sketch
 _MOST_STEPS = 50  # towards λ*, in each precision
+_FAINT = {np.dtype(kind): np.finfo(kind).tiny ** 0.5 for kind in (np.float64, np.float32)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -165,8 +166,7 @@ class KernelAffineHullMachine(KernelAutoencoder):
         values = relative_kernel(self.encoding_.whiten(coordinates), self.codes_)
         columns = np.column_stack([self.denominators_, np.ones_like(self.denominators_)])
         denominators, sums = (values @ columns).T
-        rounding = 1 - float(np.sqrt(np.finfo(values.dtype).eps))
-        least = rounding / (self.regularization_ + self.largest_eigenvalue_)
+        least = self._least_share
         # The bound is ‖k‖² times `least`; Σk is cheaper and never smaller, as no k exceeds 1.
         low = np.flatnonzero(denominators < least * sums)
         squares = np.einsum("ij,ij->i", values[low], values[low])
@@ -180,6 +180,47 @@ class KernelAffineHullMachine(KernelAutoencoder):
 
     def _image_map(self) -> tuple[Array, Array]:
         return self.coefficients_, np.zeros(self.coefficients_.shape[1], self.coefficients_.dtype)
+
+    def _draft_arrays(self, basis: Array) -> tuple[Array, ...]:
+        """A in a basis with the denominators and a column of ones; codes for `_draft`."""
+        columns = [self.coefficients_ @ basis, self.denominators_, np.ones_like(self.denominators_)]
+        codes, scales = _augmented(self.codes_), self.encoding_.scales
+        codes[:-2] /= scales[:, None]
+        return np.column_stack(columns), codes, np.square(1 / scales) / -2
+
+    def _draft(self, coordinates: Array, columns: Array, *codes: Array) -> Draft:
+        """Kernel values instead of weights: what they are divided by is a column of the product.
+
+        Rows for which that is too small, or whose kernel values are rounded to zero, are left to
+        `_image_weights`.
+        """
+        n = self.n_components_
+        queries = np.ones((len(coordinates), n + 2), dtype=columns.dtype)
+        queries[:, :n] = coordinates[:, :n]
+        queries[:, n + 1] = np.square(queries[:, :n]) @ codes[1]
+        values = queries @ codes[0]
+        np.exp(values, out=values)
+        products = values @ columns
+        offsets, denominators, sums = products[:, :-2], products[:, -2], products[:, -1]
+        certain = denominators >= np.maximum(sums, _FAINT[values.dtype]) * self._least_share
+        if not certain.all():
+            rare = np.flatnonzero(~certain)
+            some = values[rare]  # Σk/max k is cheaper than ‖k/max k‖², and never smaller
+            least = self._least_share * np.einsum("ij,ij->i", some, some)
+            largest = some.max(axis=1)
+            doubtful = (largest > _FAINT[values.dtype]) & (denominators[rare] * largest >= least)
+            rare = rare[~doubtful]
+            values[rare] = self._image_weights(coordinates[rare])
+            offsets[rare] = values[rare] @ columns[:, :-2]
+            denominators[rare] = 1
+        offsets /= denominators[:, None]
+        return Draft(values, denominators, offsets)
+
+    @property
+    def _least_share(self) -> float:
+        """What 004 eq. (147) promises of Σh as a share of ‖k‖², less rounding errors."""
+        rounding = np.sqrt(np.finfo(self.codes_.dtype).eps)
+        return float(1 - rounding) / (self.regularization_ + self.largest_eigenvalue_)
 
     def weights(self, Y: Array) -> Array:
         """Affine weights of the training rows in each image; every row sums to one."""
@@ -282,11 +323,17 @@ def relative_kernel(queries: Array, codes: Array) -> Array:
     array([1., 1.])
     """
     # [q, 1] · [x, −‖x‖²/2] / n = (‖q‖² − ‖x − q‖²) / (2n)
-    half_norms = np.einsum("ij,ij->i", codes, codes) / 2
-    augmented = np.vstack([codes.T, -half_norms]) / max(codes.shape[1], 1)
-    exponents = np.column_stack([queries, np.ones_like(queries, shape=len(queries))]) @ augmented
+    ones = np.ones_like(queries, shape=len(queries))
+    exponents = np.column_stack([queries, ones]) @ _augmented(codes)[:-1]
     exponents -= exponents.max(axis=1, keepdims=True)
     return np.asarray(np.exp(exponents, out=exponents))
+
+
+def _augmented(codes: Array) -> Array:
+    """Columns [x, −‖x‖²/2, 1] / n, so that [q, 1, −‖q‖²/2] times them is −‖x − q‖²/(2n)."""
+    half_norms = np.einsum("ij,ij->i", codes, codes) / -2
+    columns = np.vstack([codes.T, half_norms, np.ones_like(half_norms)])
+    return np.asarray(columns / max(codes.shape[1], 1), dtype=codes.dtype)
 
 
 def _largest_eigenvalue(K: Array, n_steps: int = 12) -> float:
