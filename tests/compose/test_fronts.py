@@ -6,6 +6,7 @@ from sklearn.base import clone
 
 from permea import (
     FuzzyClassifier,
+    HullClassifier,
     KAHMClassifier,
     Ledger,
     MembershipClassifier,
@@ -95,3 +96,24 @@ def test_an_explanation_names_the_class_the_rules_and_their_regions(digits):
     assert len(clf.rules(3)) == 12
     with pytest.raises(ValueError, match="not one of the classes"):
         clf.rules("three")
+
+
+@pytest.mark.parametrize(("length", "one_rule"), [(1.0, True), (6.0, False)])
+def test_drawn_classes_of_one_shape_have_one_rule_each(length, one_rule, tmp_path):
+    """Where classes differ in their means alone, further rules would follow single drawn rows."""
+    rng = np.random.default_rng(0)
+    y = np.arange(3000) % 3
+    lengths = np.ones((3, 4))
+    lengths[np.arange(3), np.arange(3)] = length
+    X = 0.5 + 0.03 * (2 * np.eye(4)[y] + rng.normal(size=(3000, 4)) * lengths[y])
+    promise = Privacy(epsilon=4, delta=1e-5, unit="record", domain=(0, 1))
+    hulls = HullClassifier(privacy=promise, classes=range(3), random_state=0).fit(X, y)
+    clf = FuzzyClassifier(random_state=0).learn_drawn(hulls)
+    assert all((len(clf.rules(label)) == 1) == one_rule for label in range(3))
+    assert clf.score(X, y) > hulls.score(X, y) - 0.02
+    again = load(save(clf, tmp_path / "model.permea"))
+    assert again.n_rules == "auto"
+    np.testing.assert_array_equal(again.distances(X[:40]), clf.distances(X[:40]))
+    many = FuzzyClassifier(n_rules=0.5, random_state=0).learn_drawn(hulls)
+    assert len(many.rules(0)) > 1
+    assert many.score(X, y) < clf.score(X, y) - 0.2 or not one_rule

@@ -364,8 +364,12 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         return replace(released, data=made.data, certificate=made.certificate, groups=groups)
 
     def _learn_classes(self, rows: Array, groups: list[list[Indices]]) -> list[Wide]:
-        """One wide model per class; all branches of all classes are learned side by side."""
-        chain = ConditionallyDeep(self._first_layer(), n_layers=self.n_layers)
+        """One wide model per class."""
+        return self._learn_chains(self._first_layer(), rows, groups)
+
+    def _learn_chains(self, layer: Any, rows: Array, groups: list[list[Indices]]) -> list[Wide]:
+        """The same from a first layer; all branches of all classes are learned side by side."""
+        chain = ConditionallyDeep(layer, n_layers=self.n_layers)
         tasks = [(chain, rows[part]) for parts in groups for part in parts]
         fitted = iter(run_parallel(fit_clone, tasks, n_jobs=self.n_jobs, desc="branches"))
         return [

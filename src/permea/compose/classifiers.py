@@ -4,16 +4,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from permea._arrays import Array
-from permea._validate import Accepted, accepted, one_of, whole
+from permea._arrays import Array, Indices
+from permea._validate import Accepted, accepted, number, one_of, whole
 from permea.compose.classifier import ReconstructionClassifier
+from permea.compose.layers import Wide
 from permea.models.fuzzy import FuzzyAutoencoder, FuzzyExplanation, FuzzyRule
 from permea.models.kahm import KernelAffineHullMachine
 from permea.models.membership import MembershipAutoencoder, check_smoothing
 
 DIMENSION: Accepted = {"n_components": whole(1) | one_of("auto")}
+_JUDGED = 200  # rows drawn for each class, to choose between two sets of rules
+RULES: Accepted = {"n_rules": whole(1) | number(above=0, most=1) | one_of("auto")}
 
 
 class KAHMClassifier(ReconstructionClassifier):
@@ -182,8 +186,9 @@ class FuzzyClassifier(ReconstructionClassifier):
     ----------
     n_components : int or "auto", default="auto"
         Dimension n of the code; "auto" as in `KAHMClassifier`.
-    n_rules : float or int, default=0.5
-        Rules of a branch, as a share of its rows or as a number.
+    n_rules : float, int or "auto", default="auto"
+        Rules of a branch, as a share of its rows or as a number. "auto" is 0.5; for drawn rows it
+        is one rule, the mean of the class, where that classifies other drawn rows as well.
     n_layers : int, default=1
         Chain of autoencoders as in the other families; document 002 has one, whose own layers are
         added while its precision grows.
@@ -220,13 +225,13 @@ class FuzzyClassifier(ReconstructionClassifier):
     (0, 5)
     """
 
-    _parameters: ClassVar[Accepted] = {**accepted(FuzzyAutoencoder), **DIMENSION}
+    _parameters: ClassVar[Accepted] = {**accepted(FuzzyAutoencoder), **DIMENSION, **RULES}
 
     def __init__(
         self,
         *,
         n_components: int | str = "auto",
-        n_rules: float | int = 0.5,
+        n_rules: float | int | str = "auto",
         n_layers: int = 1,
         **shared: Any,
     ) -> None:
@@ -235,7 +240,29 @@ class FuzzyClassifier(ReconstructionClassifier):
         self.n_rules = n_rules
 
     def _first_layer(self) -> FuzzyAutoencoder:
-        return FuzzyAutoencoder(n_components=self._dimension(), n_rules=self.n_rules)
+        return self._autoencoder(0.5 if isinstance(self.n_rules, str) else self.n_rules)
+
+    def _autoencoder(self, n_rules: float | int) -> FuzzyAutoencoder:
+        return FuzzyAutoencoder(n_components=self._dimension(), n_rules=n_rules)
+
+    def _learn_classes(self, rows: Array, groups: list[list[Indices]]) -> list[Wide]:
+        """One wide model per class; for drawn rows and "auto" rules, the better of two sets.
+
+        Where classes differ in their means alone, more than one rule follows single drawn rows.
+        Other rows that are drawn from the same release tell, and cost nothing.
+        """
+        if self.encoder_ is None or not isinstance(self.n_rules, str):
+            return super()._learn_classes(rows, groups)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1, size=2)[1])
+        codes, labels = self.encoder_.draw(_JUDGED, random_state=seed)
+        places = np.searchsorted(self.classes_, labels)
+
+        def hits(models: list[Wide]) -> int:
+            nearest = np.column_stack([model.distance(codes) for model in models]).argmin(axis=1)
+            return int(np.sum(nearest == places))
+
+        found = [self._learn_chains(self._autoencoder(n), rows, groups) for n in (1, 0.5)]
+        return max(found, key=hits)
 
     def memberships(self, X: ArrayLike) -> Array:
         """Degree to which each row belongs to each class (2.162, 2.165), shape (m, C)."""

@@ -356,7 +356,10 @@ _distance_classifier(
     disturbance=Plain("precision", "gamma"), nu=Number(low=2, special=("inf",)), kappa=POSITIVE,
 )  # fmt: skip
 _distance_classifier(
-    "FuzzyClassifier", "compose.classifiers", n_components=DIMENSION, n_rules=POSITIVE
+    "FuzzyClassifier",
+    "compose.classifiers",
+    n_components=DIMENSION,
+    n_rules=Either(POSITIVE, Plain("auto")),
 )
 
 _estimator(
