@@ -11,6 +11,8 @@ from permea import Certificate, Ledger, Privacy, fabricate_records
 from permea.fabricate import generator, learn_tables
 from permea.fabricate.generator import TableGenerator
 from permea.fabricate.quality import quality_of
+from permea.privacy import stages as permea_stages
+from permea.privacy.counts import sum_counts
 from permea.privacy.release import UnreadableRowsError
 from permea.privacy.stages import ChargedCounts
 from permea.tables import Category, Date, Number, Schema, YesNo
@@ -244,8 +246,10 @@ def test_a_target_is_a_column_like_others():
 # --- the wall ---
 
 
-def test_nothing_but_the_release_is_read(monkeypatch):
+@pytest.mark.parametrize("lost", [learn_tables._LOST, 0.0], ids=["pairs", "halves"])
+def test_nothing_but_the_release_is_read(monkeypatch, lost):
     """Counting made blind: two different tables give the same synthetic rows."""
+    monkeypatch.setattr(learn_tables, "_LOST", lost)
     release = ChargedCounts.release
 
     def blind(self, stage, sizes, read):
@@ -265,6 +269,41 @@ def test_nothing_but_the_release_is_read(monkeypatch):
     assert fabricated(FRAME) != fabricated(other)  # the control: with eyes they differ
     monkeypatch.setattr(ChargedCounts, "release", blind)
     assert fabricated(FRAME) == fabricated(other)
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+@pytest.mark.parametrize("lost", [learn_tables._LOST, 0.0], ids=["pairs", "halves"])
+def test_one_more_person_moves_no_stage_by_more_than_was_charged(monkeypatch, unit, lost):
+    """Whatever her rows hold, wherever they stand, and whatever type a column gets by them."""
+    monkeypatch.setattr(learn_tables, "_LOST", lost)
+    exact, rng = [], np.random.default_rng(0)
+
+    def the_same_noised_tables(codes, plan):
+        found = sum_counts(codes, plan)
+        exact.append((np.concatenate(found) / plan.steps, len(found)))
+        public = np.random.default_rng(len(exact))
+        return [public.integers(0, 900, table.size) * plan.steps for table in found]
+
+    monkeypatch.setattr(permea_stages, "sum_counts", the_same_noised_tables)
+    monkeypatch.setattr(permea_stages, "discrete_gaussian", lambda s, size, bits: np.zeros(size))
+    promise = Privacy(epsilon=1, delta=1e-6, unit=unit)
+
+    def counted(frame):
+        exact.clear()
+        options = {"privacy": promise, "neighbours": "add/remove", "n_rows": 1}
+        fabricate_records(frame, schema=SCHEMA, **options)
+        return list(exact)
+
+    few = FRAME.head(60)
+    before = counted(few)
+    odd = {"age": "30.5", "cells": np.nan, "ward": 7, "ill": "yes", "pressure": np.float32(80.3)}
+    for m in (1, 7):
+        new = FRAME.iloc[100 : 100 + (m if unit == "person" else 1)].assign(patient="new", **odd)
+        order = np.argsort(np.append(rng.random(60).cumsum(), 60 * rng.random(len(new))))
+        after = counted(pd.concat([few, new], ignore_index=True).iloc[order])
+        assert len(after) == len(before) == (3 if unit == "record" else 4)
+        for (one, n_tables), (two, _) in zip(before, after, strict=True):
+            assert 0 < np.linalg.norm(one - two) <= np.sqrt(n_tables) * (1 + 1e-9) or m == 1
 
 
 def test_rows_are_read_by_the_release_alone(monkeypatch):
@@ -344,6 +383,62 @@ def test_too_many_cells_are_refused_before_the_charge():
     with pytest.raises(ValueError, match="too many values"):
         fabricate_records({"a": [1], "ill": [1]}, schema=schema, privacy=RECORD, ledger=ledger)
     assert len(ledger) == 0
+
+
+def test_too_many_columns_are_refused_before_the_charge():
+    names = [f"c{k}" for k in range(1500)]
+    schema, ledger = Schema({name: YesNo() for name in names}), Ledger()
+    frame = {name: [1] for name in names}
+    with pytest.raises(ValueError, match="too many columns"):
+        fabricate_records(frame, schema=schema, privacy=RECORD, ledger=ledger)
+    assert len(ledger) == 0
+
+
+# --- many columns ---
+
+
+def blocks_of_columns(n_columns, n=6000, each=3):
+    """Columns that depend on each other within blocks, and a label that depends on one block."""
+    rng = np.random.default_rng(0)
+    hidden = np.repeat(rng.normal(size=(n, n_columns // each)), each, axis=1)
+    values = np.clip(0.9 * hidden + 0.44 * rng.normal(size=hidden.shape), -4, 4)
+    frame = pd.DataFrame({f"c{k}": values[:, k] for k in range(hidden.shape[1])})
+    frame["c2"] = np.where(frame["c2"] > 0.2, "high", np.where(frame["c2"] > -0.8, "mid", "low"))
+    columns = {name: Number(-4, 4) for name in frame}
+    columns["c2"] = Category(["low", "mid", "high"])
+    frame["ill"] = np.where(values[:, 0] + rng.normal(size=n) > 0, "yes", "no")
+    return frame, Schema({**columns, "ill": YesNo()}, label="ill")
+
+
+def test_of_many_columns_the_pairs_that_matter_are_found(monkeypatch):
+    frame, schema = blocks_of_columns(60)
+    promise = Privacy(epsilon=2, delta=1e-6, unit="record")
+    right = {}
+    default = learn_tables._LOST
+    for lost in (default, np.inf):  # the control: tables of all pairs
+        monkeypatch.setattr(learn_tables, "_LOST", lost)
+        made = fabricate_records(frame, schema=schema, privacy=promise, random_state=0, seed=0)
+        trees = made.generator.trees
+        right[lost] = sum(a // 3 == b // 3 for tree in trees for a, b in tree.edges) / len(trees)
+        assert not schema.problems(made.data)
+        assert len(made.quality.pairs) == 60 * 59 / 2 + 60
+    assert right[np.inf] < 20 < 30 < right[default] <= 40
+
+
+def test_halves_that_are_not_held_are_told(monkeypatch):
+    """A tree cannot hold a ring of columns, each of which depends on both of its neighbours."""
+    monkeypatch.setattr(learn_tables, "_LOST", 0.0)
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(20_000, 6))
+    values = np.clip(hidden + np.roll(hidden, 1, axis=1), -3, 3)
+    frame = pd.DataFrame(values, columns=list("abcdef"))
+    schema = Schema({name: Number(-3, 3) for name in frame})
+    made = fabricate_records(frame, schema=schema, privacy=RECORD, seed=0)
+    ring = {tuple(sorted(("abcdef"[k], "abcdef"[k - 1]))) for k in range(6)}
+    held = {tuple(sorted(("abcdef"[a], "abcdef"[b]))) for a, b in made.generator.trees[0].edges}
+    lost = {tuple(sorted(pair.columns)) for pair in made.quality.pairs_not_held}
+    assert len(ring - held) == 1
+    assert ring - held <= lost
 
 
 # --- quality ---

@@ -1,7 +1,9 @@
 """Learns a generator of tables from counts that are released in stages.
 
 1. Every column alone, in fine cells, for every label: bins follow from it.
-2. All pairs of columns in these bins, for every label: a tree of dependences follows.
+2. All pairs of columns in these bins, for every label: a tree of dependences follows. Where these
+   tables would be lost in noise (more than 100 columns, or few people), all pairs in halves
+   (`permea.fabricate.halves`), and one tree for all labels.
 3. The pairs of that tree again, with the largest share of the budget.
 
 A row has one label, so the tables of all labels together cost as much as those of one.
@@ -17,6 +19,7 @@ import numpy as np
 
 from permea._arrays import Array, Indices, Integers
 from permea.fabricate.cells import Bins, Cells, join_cells
+from permea.fabricate.halves import half_strengths, halves
 from permea.fabricate.persons import AGREEMENTS, Persistence, agreements, fit_persistence
 from permea.fabricate.trees import (
     Tree,
@@ -33,6 +36,8 @@ SHARES = (0.1, 0.3, 0.6)
 PERSISTENCE_SHARE = 0.05  # of the budget, for what stays from one row of a person to the next
 _SIGNAL = 0.2  # noise of a pair's table, as a share of the rows of a label, that bins allow
 _LEAST = 4.0  # rows of a bin, in standard deviations of the noise of the last stage
+_MANY = 100  # columns beyond which halves are counted
+_LOST = 0.05  # noise of the second stage, in rows of a label, above which halves are counted
 _FEWEST, _MOST = 3, 32  # bins of a number
 
 
@@ -97,6 +102,8 @@ class Learner:
     persistence: Persistence | None = None
     counted_pairs: dict[tuple[int, int], tuple[list[Array], float]] = field(default_factory=dict)
     counted_alone: list[tuple[Array, float]] = field(default_factory=list)
+    halves: list[Integers] = field(default_factory=list)
+    counted_halves: dict[tuple[int, int], Array] = field(default_factory=dict)
 
     @property
     def n_columns(self) -> int:
@@ -111,7 +118,9 @@ class Learner:
                 fit_tree((), {}, [self._marginal(c, 0, [])]) for c in range(self.n_labels)
             ]
         else:
-            if self.n_columns > 2:
+            if self.n_columns > 2 and self._are_lost_in_noise():
+                self._count_halves()
+            elif self.n_columns > 2:
                 self._count_pairs()
             self.trees = self._count_trees()
         if persons:
@@ -166,7 +175,7 @@ class Learner:
             ]
             sizes = np.array([each.count for each in bins])
             pairs = (sizes.sum() ** 2 - np.square(sizes).sum()) / 2
-            if pairs * self.n_labels <= MOST_CELLS or most == 1:
+            if pairs * self.n_labels <= MOST_CELLS:
                 return bins
             most, rare = max(1, most * 3 // 4), 1.5 * rare
 
@@ -184,9 +193,36 @@ class Learner:
             pair: (table, noise) for pair, table in zip(pairs, tables, strict=True)
         }
 
+    def _are_lost_in_noise(self) -> bool:
+        """Whether tables of all pairs would be lost in noise, as far as the first stage tells."""
+        rows = float(self.totals.sum()) / self.n_labels
+        return self.n_columns > _MANY or self.charged.noise(1) > _LOST * rows
+
+    def _count_halves(self) -> None:
+        """All pairs in halves, in place of their tables; one tree for all labels follows."""
+        self.halves = [
+            halves(cells, counts.sum(0))
+            for cells, (counts, _) in zip(self.cells, self.counted_alone, strict=True)
+        ]
+        pairs = list(combinations(range(self.n_columns), 2))
+
+        def read() -> Codes:
+            rows = self.read()
+            side = [
+                half[bins.of_fine].astype(np.int8)[fine]
+                for half, bins, fine in zip(self.halves, self.bins, rows.fine, strict=True)
+            ]
+            return Codes(_Lazy([_differing(side[a], side[b]) for a, b in pairs]), rows.weights)
+
+        found = self.charged.release(1, [2] * len(pairs), read)
+        self.counted_halves = dict(zip(pairs, found, strict=True))
+
     def _count_trees(self) -> list[Tree]:
         C, K = self.n_labels, self.n_columns
-        edges = [self._edges(label) for label in range(C)]
+        if self.counted_halves:
+            edges = [self._common_edges()] * C
+        else:
+            edges = [self._edges(label) for label in range(C)]
         stage = self._last
         chosen = [[edges[label][place] for label in range(C)] for place in range(K - 1)]
         found = self._release(stage, chosen)
@@ -197,8 +233,11 @@ class Learner:
                 new = tables[label].T, noise
                 counted[label][column] = self._with_first(label, column, parent, new)
         trees = [self._tree(label, edges[label], counted[label]) for label in range(C)]
-        if K == 2:  # the only pair was counted in the last stage alone
-            self.counted_pairs = {(0, 1): ([table.T for table in found[0]], noise)}
+        if not self.counted_pairs:  # pairs of the last stage are the only ones with tables
+            for (column, parent), tables in zip(edges[0], found, strict=True):
+                turned = [table.T if parent < column else table for table in tables]
+                pair = min(column, parent), max(column, parent)
+                self.counted_pairs[pair] = turned, noise
         return trees
 
     def _with_first(
@@ -227,6 +266,18 @@ class Learner:
             self._marginal(label, column, further[column]) for column in range(self.n_columns)
         ]
         return fit_tree(edges, {column: table for column, (table, _) in counted.items()}, marginals)
+
+    def _common_edges(self) -> list[tuple[int, int]]:
+        """One tree of dependences for all labels, from the halves of the columns."""
+        upper = np.zeros(self.n_columns)
+        for k, (half, (counts, _)) in enumerate(zip(self.halves, self.counted_alone, strict=True)):
+            known = to_simplex(counts.sum(0), max(float(self.totals.sum()), 1.0))
+            upper[k] = known[half == 1].sum() / known.sum()
+        found = half_strengths(
+            list(self.counted_halves.values()), list(self.counted_halves), upper,
+            self.charged.noise(1),
+        )  # fmt: skip
+        return spanning_tree(found)
 
     def _edges(self, label: int) -> list[tuple[int, int]]:
         """The tree of dependences of one label, from the pairs counted so far."""
@@ -291,6 +342,10 @@ class Learner:
         sizes = [sum(a * b for a, b in shape) for shape in shapes]
         found = self.charged.release(stage, sizes, read)
         return [list(_split(flat, shape)) for flat, shape in zip(found, shapes, strict=True)]
+
+
+def _differing(one: Indices, other: Indices) -> Callable[[], Integers]:
+    return lambda: np.asarray(one ^ other, np.int64)
 
 
 def _crossed(parts: Sequence[Indices], sizes: Sequence[int]) -> Callable[[], Integers]:

@@ -141,6 +141,11 @@ def quality_of(generator: TableGenerator, learner: Learner) -> TableQuality:
         names = generator.names[one], generator.names[other]
         all_labels = spread * np.full(tables[0].shape, math.sqrt(len(tables)))
         pairs.append(_agreement(names, sum(tables), all_labels, size, bins[:, [one, other]]))
+    for (one, other), table in learner.counted_halves.items():
+        if (one, other) not in learner.counted_pairs:  # no table: whether both are in one half
+            apart = learner.halves[one][bins[:, one]] ^ learner.halves[other][bins[:, other]]
+            names, spread = (generator.names[one], generator.names[other]), learner.charged.noise(1)
+            pairs.append(_agreement(names, table, np.full(2, spread), size, apart[:, None]))
     if label is not None:
         drawn = np.bincount(labels, minlength=len(learner.totals)) / len(labels)
         error = np.full(len(drawn), learner.totals_noise / size)

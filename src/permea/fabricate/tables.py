@@ -1,5 +1,6 @@
 """Synthetic tables from counts of pairs: per record or per person, in the types of a schema."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -109,6 +110,8 @@ def fabricate_table(
     if n_labels * sum(each.count for each in cells) > MOST_CELLS:
         raise ValueError("The schema has too many values and labels to count: declare fewer.")
     check_rules(schema)
+    if 4 * n_labels * math.comb(len(names), 2) > MOST_CELLS:
+        raise ValueError("The schema has too many columns to count all pairs of: declare fewer.")
     plan = plan_stages(privacy, stages(len(names), persons=persons), neighbours=neighbours)
     charged = ChargedCounts(
         plan, description=f"a synthetic table of {len(names) + (schema.label is not None)} columns",
