@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 
 import permea
@@ -178,6 +179,15 @@ def test_columns_are_checked_by_name_at_predict():
         plain.predict(100 * X)
 
 
+def test_columns_in_another_unit_are_warned_about_at_predict(recwarn):
+    fitted = model().fit(FRAME)
+    fitted.predict(FRAME)
+    fitted.predict(FRAME.assign(age=np.where(np.arange(len(FRAME)) % 3, FRAME["age"], 1e4)))
+    assert not [one for one in recwarn if "unit of the schema" in str(one.message)]
+    with pytest.warns(UserWarning, match="values of 'age' lie outside"):
+        fitted.predict(FRAME.assign(age=12 * FRAME["age"]))
+
+
 def test_weights_of_classes_and_rows_are_covered_by_the_promise():
     weights = np.random.default_rng(0).random(len(FRAME))
     light = model(class_weight={"yes": 1, "no": 0.01}).fit(FRAME)
@@ -283,7 +293,13 @@ def test_a_pipeline_that_fits_on_raw_rows_is_warned_about():
     last = MomentClassifier(privacy=declared, classes=[False, True])
     with pytest.warns(PrivacyWarning, match="MinMaxScaler"):
         make_pipeline(MinMaxScaler(), last).fit(X, X[:, 0] > 0.5)
-    for harmless in (FunctionTransformer(), ScaledIdentity(domain=(0, 1)), "passthrough"):
+    inside = ColumnTransformer([("scaled", MinMaxScaler(), [0]), ("rest", "passthrough", [1, 2])])
+    for step in (inside, make_pipeline(FunctionTransformer(), inside), make_union(inside)):
+        with pytest.warns(PrivacyWarning, match="fitted MinMaxScaler on"):
+            make_pipeline(step, last).fit(X, X[:, 0] > 0.5)
+    encoder = Schema({"0": Number(0, 1)}).encoder()
+    table = ColumnTransformer([("by schema", encoder, [0]), ("rest", "drop", [1, 2])])
+    for harmless in (FunctionTransformer(), ScaledIdentity(domain=(0, 1)), "passthrough", table):
         with warnings.catch_warnings():
             warnings.simplefilter("error", PrivacyWarning)
             make_pipeline(harmless, last).fit(X, X[:, 0] > 0.5)

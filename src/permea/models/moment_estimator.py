@@ -714,7 +714,9 @@ class MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
             n_rows = len(next(iter(columns.values())))
             if not n_rows:
                 raise ValueError(_NO_ROWS)
-            return Part(columns, np.empty(n_rows))
+            part = Part(columns, np.empty(n_rows))
+            _warn_of_units(self.schema, part.take(slice(0, _CHUNK)).rows)
+            return part
         rows = validate_data(self, X, dtype=FLOATS, reset=False, accept_sparse="csr")
         self._warn_outside(rows)
         return Part(rows, np.empty(rows.shape[0]))
@@ -732,6 +734,16 @@ class MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
                 "scaled as in training?",
                 stacklevel=4,
             )
+
+
+def _warn_of_units(schema: Schema, columns: dict[str, Any]) -> None:
+    """Warn about columns of rows to predict that are hardly what the schema means."""
+    if names := schema.mostly_outside(columns):
+        warnings.warn(
+            f"More than half of the values of {', '.join(map(repr, names))} lie outside the "
+            "declared range and are moved to its ends. Are they in the unit of the schema?",
+            stacklevel=6,
+        )
 
 
 def _sum_features(plan: MomentPlan, mapped: Part) -> FeatureSums:

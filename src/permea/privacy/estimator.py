@@ -106,12 +106,7 @@ def _warn_about_pipeline(estimator: Any) -> None:
     while frame is not None:
         pipeline = frame.f_locals.get("self")
         if isinstance(pipeline, Pipeline) and pipeline.steps[-1][1] is estimator:
-            fitted = [
-                type(step).__name__
-                for _, step in pipeline.steps[:-1]
-                if hasattr(step, "fit") and not getattr(step, "learns_nothing", False)
-                and get_tags(step).requires_fit
-            ]  # fmt: skip
+            fitted = [name for _, step in pipeline.steps[:-1] for name in _learners(step)]
             if fitted:
                 warnings.warn(
                     f"The pipeline fitted {', '.join(fitted)} on the raw rows before the promise "
@@ -122,6 +117,15 @@ def _warn_about_pipeline(estimator: Any) -> None:
                 )
             return
         frame = frame.f_back
+
+
+def _learners(step: Any) -> list[str]:
+    """Names of the transformers in a step whose ``fit`` reads values; a step may hold several."""
+    for inside in ("steps", "transformer_list", "transformers"):  # of the compositions of sklearn
+        if hasattr(step, inside):
+            return [name for _, one, *_ in getattr(step, inside) for name in _learners(one)]
+    harmless = not hasattr(step, "fit") or getattr(step, "learns_nothing", False)
+    return [] if harmless or not get_tags(step).requires_fit else [type(step).__name__]
 
 
 def _whole_signature(cls: type) -> inspect.Signature:

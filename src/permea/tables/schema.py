@@ -348,6 +348,27 @@ class Schema:
             raise ValueError(unreadable(problems))
         return positions
 
+    def mostly_outside(self, frame: Any) -> list[str]:
+        """Features of which more than half of the known values lie outside the declared range.
+
+        Their unit may not be the declared one. Of private rows, the answer is private.
+
+        Examples
+        --------
+        >>> from permea.tables import Number, Schema
+        >>> Schema({"age": Number(0, 110)}).mostly_outside({"age": [30, 744, 912]})
+        ['age']
+        """
+        found = []
+        for name, positions in self.read(frame).items():
+            column = self.columns[name]
+            if isinstance(column, Number | Date):
+                low, high = _range(column)
+                known = positions[~np.isnan(positions)]
+                if np.sum((known < low) | (known > high)) > len(known) / 2:
+                    found.append(name)
+        return found
+
     def problems(self, frame: Any) -> dict[str, list[str]]:
         """Kinds of problems of every column with one: features, label, target and person."""
         self.check_columns(frame)
