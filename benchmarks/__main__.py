@@ -11,8 +11,8 @@ fresh process and keeps what it printed, with the command, the seeds, the versio
 the time it took, in ``benchmarks/results``. ``--repeat K`` runs it with the seeds 0 … K-1 and keeps
 mean ± standard deviation of every cell that is a number. ``--quick`` proves in less than a minute
 that a benchmark works; nothing of it is kept. ``--speed`` runs all whose figures are times, one
-after the other. ``report`` renders ``docs/benchmarks.md`` and ``docs/speed.md`` from the stored
-files alone.
+after the other. ``report`` renders ``docs/benchmarks.md``, ``docs/speed.md`` and
+``docs/results.md`` from the stored files alone.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-from benchmarks import beside, figures
+from benchmarks import beside, figures, glance
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
@@ -42,6 +42,7 @@ SUPPORT = {
     "common",
     "dpsgd",
     "figures",
+    "glance",
     "synthetic_dpmm",
     "tables_common",
 }
@@ -196,6 +197,9 @@ def section(kept):
 def write_pages():
     for name in HEADS:
         (DOCS / name).write_text(page(name))
+    (DOCS / "results.md").write_text(glance.page())
+    readme = FOLDER.parent / "README.md"
+    readme.write_text(glance.with_readme_block(readme.read_text()))
 
 
 def chosen(arguments):
@@ -226,7 +230,7 @@ def main():
     elif arguments.action == "report":
         write_pages()
         drawn = figures.draw_all(DOCS / "figures")
-        print(f"wrote {' and '.join(HEADS)} in {DOCS} and {len(drawn)} figures")
+        print(f"wrote {', '.join([*HEADS, 'results.md'])} in {DOCS} and {len(drawn)} figures")
     else:
         unknown = sorted(set(arguments.names) - set(names()))
         if unknown or not chosen(arguments):

@@ -43,7 +43,9 @@ sphinx_gallery_conf = {
 
 
 def setup(app):
-    """Draw the figures of the benchmark page before it is read."""
+    """Draw the figures of the benchmarks, and write the page of commands."""
     from benchmarks.figures import draw_all
+    from scripts.command_reference import PAGE, drawn
 
     draw_all(HERE / "figures")
+    PAGE.write_text(drawn())

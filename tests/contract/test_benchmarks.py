@@ -12,11 +12,25 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as runner  # noqa: E402
+from benchmarks import glance  # noqa: E402
 
 
 @pytest.mark.parametrize("name", runner.HEADS)
 def test_the_page_matches_the_stored_results(name):
     assert (runner.DOCS / name).read_text() == runner.page(name), "run: python -m benchmarks report"
+
+
+def test_results_at_a_glance_are_those_that_are_stored():
+    shown = (runner.DOCS / "results.md").read_text()
+    assert shown == glance.page(), "run: python -m benchmarks report"
+    assert glance.STALE not in shown, "a benchmark prints other rows: adapt benchmarks/glance.py"
+
+
+def test_the_figures_of_the_readme_are_those_that_are_stored():
+    readme = (ROOT / "README.md").read_text()
+    assert glance.START in readme
+    assert readme == glance.with_readme_block(readme), "run: python -m benchmarks report"
+    assert glance.STALE not in readme
 
 
 def test_every_result_stands_on_one_page():
