@@ -30,7 +30,7 @@ WORDS = dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", (DOCS / "glossary.md")
 #: words that earlier versions used in a sense of their own, and what they stood for
 PRIVATE_WORDS = (
     "voices", "chorus", "first look", "the asker", "whom to doubt", "crack-free",
-    "patience", "tally",
+    "tally",
 )  # fmt: skip
 
 

@@ -39,7 +39,10 @@ ELSEWHERE = {
     "permea federate --engine flower": "tests/federation/test_flower_deploy.py",
     "permea federate --config": "tests/federation/test_flower_deploy.py",
     "permea party": "tests/federation/test_flower_deploy.py",
-    "permea serve": "tests/federation",
+    "permea serve": "tests/federation/test_service.py",
+    "TOKEN=": "tests/federation/test_service.py",
+    "CURL=": "tests/federation/test_service.py",
+    "eval $CURL": "tests/federation/test_service.py",
     "permea train postgresql://": "tests/tables/test_reading.py",
 }
 
@@ -53,9 +56,10 @@ def blocks():
 
 
 def commands(code):
-    """The commands of a block: without prompts, comments and line ends."""
-    joined = re.sub(r"\\\n\s*", "", code)
-    lines = [line.removeprefix("$ ").strip() for line in joined.splitlines()]
+    """The commands of a block, without prompts, comments and what they print."""
+    lines = [line.strip() for line in re.sub(r"\\\n\s*", "", code).splitlines()]
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     return [re.sub(r"\s+#.*$", "", line) for line in lines if line and not line.startswith("#")]
 
 
@@ -164,7 +168,8 @@ def test_blocks_do_what_they_say(language, code, world, tmp_path):
         where = next((ELSEWHERE[one] for one in ELSEWHERE if command.startswith(one)), None)
         if where is not None:
             assert where == "itself" or (ROOT / where).exists()
-            assert wrong(command, ROOT / "README.md") == ""
+            if command.startswith(("permea", "make", "python")):
+                assert wrong(command, ROOT / "README.md") == ""
             continue
         done = run(shell, command, world)
         assert done.code == 0, f"{command}: {done.err}"
