@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks as checks
 from table_strategies import schemas, tables, values_of
 
+from permea import Ledger, MomentClassifier, Privacy
 from permea.tables import Category, Date, Number, Schema, TableEncoder, YesNo, default_bins
 from permea.tables.encoding import MOST_FEATURES
 
@@ -273,6 +274,15 @@ def test_an_empty_table_has_no_rows():
 def test_tables_of_another_shape(table, message):
     with pytest.raises(ValueError, match=message):
         Schema({"x": Number(0, 1), "c": Category(["a"])}).encode(table)
+
+
+def test_a_frame_that_was_not_computed_is_refused_before_the_charge():
+    lazy = pytest.importorskip("polars").LazyFrame({"x": [0.5], "y": ["yes"]})
+    schema, ledger = Schema({"x": Number(0, 1), "y": YesNo()}, label="y"), Ledger()
+    promise = Privacy(epsilon=1, delta=1e-6, unit="record")
+    with pytest.raises(ValueError, match="collected"):
+        MomentClassifier(privacy=promise, schema=schema, ledger=ledger).fit(lazy)
+    assert len(ledger) == 0
 
 
 def test_roles_must_be_declared_to_be_read():

@@ -19,12 +19,14 @@ def column_names(frame: Any, order: Sequence[str]) -> list[str]:
         )
     if isinstance(frame, Mapping):
         return [str(name) for name in frame]
+    has_rows = type(frame).__name__ != "LazyFrame"  # which is only a plan for some
     for attribute in ("column_names", "columns"):  # pyarrow has both, and the first are names
-        names = getattr(frame, attribute, None)
+        names = getattr(frame, attribute, None) if has_rows else None
         if names is not None:
             return [str(name) for name in names]
     raise ValueError(
-        "A table is needed: a pandas, polars or pyarrow table, or a dictionary of columns."
+        "A table is needed: a pandas, polars (collected) or pyarrow table, or a dictionary of "
+        "columns. Files, folders, datasets and databases are read by fit_chunks(read_chunks(…))."
     )
 
 
