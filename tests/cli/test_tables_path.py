@@ -313,6 +313,30 @@ def test_hulls_and_families_of_drawn_rows_take_the_whole_path(hospital, family):
     assert json.loads(done.out)["parties"] == ["h1", "h2"]
 
 
+def test_a_rare_class_can_be_given_weight(hospital):
+    """Weights act on the rows, under the same promise; "balanced" acts on the decision alone."""
+    asked = (*TRAIN, "--unit", "person", "--seed", 1)
+    found = {}
+    for name, words in {
+        "none": (),
+        "rows": ("--class-weight", "yes=1", "--class-weight", "no=0.05"),
+        "decision": ("--class-weight", "balanced"),
+    }.items():
+        done = hospital(*asked, *words, "-o", "w.permea")
+        assert done.code == 0, done.err
+        done = hospital("predict", "w.permea", "new.csv", "-o", "w.csv", "--json")
+        found[name] = json.loads(done.out)["predicted"]["yes"]
+    assert found["rows"] > found["none"]
+    assert found["decision"] < found["none"]  # "yes" is the more frequent class
+    for words in ("yes", "yes=", "yes=-1", "=nan", "perhaps=2"):
+        done = hospital(*asked, *LEDGER, "--class-weight", words, "-o", "no.permea")
+        assert done.code == (2 if words != "perhaps=2" else 3), done.err
+        assert "class" in done.err
+    assert not Ledger(hospital.folder / "account.db").events
+    rows = hospital(*asked, "--family", "kahm", "--class-weight", "balanced", "-o", "no.permea")
+    assert (rows.code, "--class-weight" in rows.err) == (2, True)
+
+
 def test_single_values_of_a_schema_are_numbers(hospital):
     refused = hospital(*TRAIN, "--unit", "entry", "-o", "entry.permea")
     assert refused.code == 2

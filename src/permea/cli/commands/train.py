@@ -1,5 +1,6 @@
 """``permea train``: a table becomes a model file with its certificate inside."""
 
+import math
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -65,6 +66,15 @@ def train(
     single_class: Annotated[
         bool, Option("--single-class", help="Accept one class: a party of a federation.")
     ] = False,
+    class_weight: Annotated[
+        list[str] | None,
+        Option(
+            "--class-weight",
+            metavar="CLASS=WEIGHT",
+            help="Weight of the rows of a class (repeat), for rare ones; or balanced, for the "
+            "decision alone, by the released counts. For --family moments and hulls.",
+        ),
+    ] = None,
     sign: options.Sign = None,
 ) -> None:
     """Train a private model on a table and write it to one file.
@@ -91,6 +101,7 @@ def train(
     check_roles(label, columns, schema)
     of_moments = _of_moments(family, declared, schema, not_private)
     family.check(sums=of_moments)
+    weights = _class_weights(class_weight, family, of_moments)
     if fabrication_steps is not None and not fabricate:
         raise UsageError("--fabrication-steps needs --fabricate.")
     if not_private and (fabricate or partition_on is not Partition.noised):
@@ -113,7 +124,7 @@ def train(
         check_person(console, schema, declared.unit)
         settings = {"privacy": promise, "neighbours": neighbours.value, "random_state": seed}
         what = data if about.query is None else "the query"
-        model = _model_of_sums(family, schema, **settings, **account)
+        model = _model_of_sums(family, schema, weights, **settings, **account)
         shape = learn_from_sums(console, what, model, rows)
     else:
         name, private = str(label if schema is None else schema.label), not not_private
@@ -241,8 +252,37 @@ def _learn_from_rows(
     return model, X.shape
 
 
-def _model_of_sums(family: options.ModelOptions, schema: Schema, **settings: Any) -> Any:
+def _class_weights(
+    given: list[str] | None, family: options.ModelOptions, of_moments: bool
+) -> dict[str, float] | str | None:
+    """What --class-weight says: "balanced", or a number for some classes."""
+    if not given:
+        return None
+    if not of_moments or family.model not in (None, options.MOMENTS, options.HULLS):
+        raise UsageError("--class-weight is for --family moments or hulls, and noise on sums.")
+    if given == ["balanced"]:
+        return "balanced"
+    pairs = [text.rpartition("=") for text in given]
+    try:
+        weights = {name: float(number) for name, _, number in pairs}
+    except ValueError:
+        weights = {}
+    if len(weights) < len(given) or not all(0 < one < math.inf for one in weights.values()):
+        raise UsageError(
+            "--class-weight is CLASS=WEIGHT with a number above 0, one for each class, such as "
+            "--class-weight well=0.1; or balanced."
+        )
+    return weights
+
+
+def _model_of_sums(
+    family: options.ModelOptions, schema: Schema, weights: Any, **settings: Any
+) -> Any:
     """An unfitted model that learns from moments, of the family that was asked for."""
+    if schema.label is None and weights is not None:
+        raise UsageError("--class-weight is about classes, and the schema has a target of numbers.")
+    if weights is not None:
+        settings["class_weight"] = weights
     if schema.label is None and family.model not in (None, options.MOMENTS):
         raise UsageError(
             f"--family {family.model} predicts classes, and the schema has a target of numbers."
