@@ -43,13 +43,12 @@ def test_an_honest_mechanism_shows_most_of_its_claim():
 
     # 400 runs show 3.1 ± 0.35 at the usual confidence; the noise of these is fixed.
     assert 0.5 * 4 < audit.empirical_epsilon(regressor, runs=400).epsilon <= 4
-    assert not audit.empirical_epsilon(regressor, runs=200, confidence=SURE).refutes(4)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "optimal"])
 def test_noise_on_all_rows_of_a_person(mechanism):
     promise = replace(PERSON, rows_per_person=30, mechanism=mechanism, epsilon=1.0)
-    honest = release_epsilon(privacy=promise, runs=800, confidence=0.999)
+    honest = release_epsilon(privacy=promise, runs=800, confidence=SURE)
     assert not honest.refutes(1.0)
     assert honest.unit == "person"
     one_row = replace(promise, unit="record", rows_per_person=None)
@@ -57,7 +56,7 @@ def test_noise_on_all_rows_of_a_person(mechanism):
     def too_little(rows):
         return release(rows, one_row).data
 
-    assert release_epsilon(too_little, privacy=promise, runs=800, confidence=0.999).refutes(1.0)
+    assert release_epsilon(too_little, privacy=promise, runs=800, confidence=SURE).refutes(1.0)
     with pytest.raises(ValueError, match="white box"):
         release_epsilon(too_little, privacy=promise, method="one-run")
 
@@ -92,7 +91,7 @@ def test_the_report_compares_a_claim_per_person():
         model = MomentClassifier(
             privacy=PERSON, classes=[0, 1], features="identity", neighbours=neighbours
         ).fit(X, y, groups=groups)
-        measured = mechanism_epsilon(model, runs=60)
+        measured = mechanism_epsilon(model, runs=60, confidence=SURE)
         rows = guarantee_rows(model.certificate_, [measured])
         assert [row["unit"] for row in rows[:2]] == ["person", "record"]
         assert {row["neighbours"] for row in rows} == {neighbours}
