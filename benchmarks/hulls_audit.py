@@ -8,8 +8,8 @@ half of either. LiRA and RMIA have 64 shadow models on random halves of all rows
 the claim allows any attack, from the Gaussian noise that it stands for; an attack is within it
 when the 95 % interval of its AUC reaches down to that. The best rate of true positives is the
 largest of all attacks, on 450 rows inside and outside: it may exceed its limit by chance, and a
-standard deviation is about 0.008. Bounds hold with 95 % confidence. What is done is kept in the folder for temporary files:
-``--resume`` takes it from there.
+standard deviation is about 0.008. Bounds hold with 95 % confidence. What is done is kept in the
+folder for temporary files: ``--resume`` takes it from there.
 """
 
 import sys
