@@ -95,7 +95,7 @@ def test_a_party_says_whose_its_rows_are():
         federation(wanted, [(X, y, None)] * 3)
     unknown = people.astype(object)
     unknown[3] = None
-    party = federation(wanted, [(X, y, unknown)] * 3)._parties["a"]
+    party = federation(wanted, [(X, y, unknown)] * 3)._channel.parties["a"]
     with pytest.raises(RefusedError, match="cannot be summed"):
         party.mean_message("r", 3, agreement=party.agreement.digest)
     assert [event.status for event in party._ledger.events] == ["charged"]

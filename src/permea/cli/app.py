@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
+import typer.core
 from typer import Option
 
 from permea._text import safe_text
@@ -146,7 +147,7 @@ def build() -> typer.Typer:
         """The group of some first words; a command of that name runs when no other word follows."""
         if path not in groups:
             own = alone.get(path)
-            groups[path] = made = typer.Typer(no_args_is_help=own is None)
+            groups[path] = made = typer.Typer(cls=_Group, no_args_is_help=own is None)
             if own is not None:
                 made.callback(invoke_without_command=True)(_typed(own, is_group=True))
             before, _, name = path.rpartition(" ")
@@ -165,6 +166,23 @@ def build() -> typer.Typer:
         register = where.command(name, help=one.help, rich_help_panel=None if group else one.panel)
         register(_typed(one))
     return app
+
+
+class _Group(typer.core.TyperGroup):
+    """A group whose own command may take arguments: a first word that names a command is no one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options, and the arguments where no command follows."""
+        every = self.params
+        own = [one for one in every if one.param_type_name == "argument"]
+        if own and args and args[0] in self.commands:
+            self.params = [one for one in every if one not in own]
+        elif own:
+            ctx.allow_interspersed_args = True  # options may follow arguments
+        try:
+            return list(super().parse_args(ctx, args))
+        finally:
+            self.params = every
 
 
 def _typed(one: Command, *, is_group: bool = False) -> Callable[..., None]:

@@ -22,6 +22,7 @@ from permea.federation.errors import (
 from permea.federation.federation import Federation
 from permea.federation.merging import merged
 from permea.federation.moment_party import MomentParty
+from permea.federation.moment_rounds import Journal
 from permea.federation.moments import MomentFederation
 from permea.federation.party import Guard, Party
 from permea.federation.schema import Schema
@@ -37,6 +38,7 @@ __all__ = [
     "FederationError",
     "Guard",
     "InvalidReplyError",
+    "Journal",
     "MissingPartiesWarning",
     "MomentFederation",
     "MomentParty",

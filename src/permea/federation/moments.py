@@ -18,21 +18,16 @@ that. Both belong to the same charge. The messages are in `permea.federation.mes
 import math
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from permea._arrays import Array
 from permea.federation.aggregate import reasons_text
-from permea.federation.agreement import Agreement
-from permea.federation.errors import (
-    FederationError,
-    MissingPartiesWarning,
-    SchemaError,
-)
+from permea.federation.encryption import EncryptionError
+from permea.federation.errors import MissingPartiesWarning
 from permea.federation.messages import (
     Message,
     add_released,
@@ -44,10 +39,23 @@ from permea.federation.messages import (
     open_scatter,
 )
 from permea.federation.moment_party import MomentParty
-from permea.federation.transport import Failure, RetryPolicy, run_calls
+from permea.federation.moment_rounds import (
+    Journal,
+    LocalMoments,
+    MomentChannel,
+    Question,
+    Total,
+    stage_size,
+    totals_of,
+)
+from permea.federation.transport import Failure, Outcome, RetryPolicy
 from permea.privacy.moments import Moments, certify
 from permea.privacy.release import Release, warn_if_worthless
 from permea.privacy.scatter import loss_noise
+
+if TYPE_CHECKING:
+    from permea.federation.encryption import PublicKey
+    from permea.federation.encryption.secure_sum import SecureSum
 
 _STEPS = {
     "own": "{n} parties added all of the noise to their moments, each on its own; the sum carries "
@@ -63,30 +71,38 @@ class MomentFederation:
 
     Parameters
     ----------
-    parties : sequence of MomentParty
-        Parties in this process. Public facts are read from them (agreement, plan); rows are not.
+    parties : sequence of MomentParty, or MomentChannel
+        Parties in this process, or a channel to parties elsewhere. Public facts are read from them
+        (agreement, plan); rows are not.
     quorum : int, optional
         Parties that must reply, where more are wanted than the agreement requires.
     retry : RetryPolicy, optional
         Time-out, attempts and back-off for each stage.
+    journal : Journal, optional
+        Where the state of the round is kept. A federation that is made again with the same file
+        goes on with the round: what was charged is not charged again.
     """
 
     def __init__(
         self,
-        parties: Sequence[MomentParty],
+        parties: Sequence[MomentParty] | MomentChannel,
         *,
         quorum: int | None = None,
         retry: RetryPolicy | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        if not parties or not all(isinstance(party, MomentParty) for party in parties):
-            raise FederationError("MomentFederation needs parties with rows: MomentParty.")
-        self._parties = {party.name: party for party in parties}
-        if len(self._parties) < len(parties):
-            raise ValueError("Two parties have the same name. Give each party a name of its own.")
-        self.agreement = _common_agreement(parties)
+        self._channel: MomentChannel
+        self._channel = LocalMoments(parties) if isinstance(parties, Sequence) else parties
+        self.agreement = self._channel.agreement
         self._least = max(self.agreement.least_parties, quorum or 1)
         self._retry = retry or RetryPolicy()
+        self._journal = journal or Journal()
         self._missing: dict[str, str] = {}
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Parties that left the last round, and why."""
+        return dict(self._missing)
 
     def fit(self) -> Any:
         """Run one round, which every party charges to its ledger, and fit the model.
@@ -104,10 +120,13 @@ class MomentFederation:
         DropOutError
             When fewer parties replied than the agreement or ``quorum`` requires.
         """
-        self._missing = {}
-        round_id = secrets.token_hex(8)
+        round_id = self._journal.resume(self.agreement.digest)
+        if round_id is None:
+            round_id = secrets.token_hex(8)
+            self._journal.begin(round_id, self.agreement.digest)
+        self._missing = self._journal.missing
         released, replied = self._moments_about_mean(round_id)
-        model = next(iter(self._parties.values())).blank()
+        model = self._channel.blank()
         if self.agreement.plan.n_directions:
             released, replied = self._with_scatter(round_id, model, released, replied)
         certificate = self._certificate(released.moments, replied)
@@ -117,24 +136,21 @@ class MomentFederation:
             left = self._calibrate(round_id, model, released)
             if left < replied:  # fewer shares of the noise are on the losses
                 model.certificate_ = self._certificate(released.moments, left)
+        self._journal.remove()
         if self._missing:
             text = f"Parties are missing: {reasons_text(self._missing)}"
             warnings.warn(text, MissingPartiesWarning, stacklevel=2)
         return model
 
+    def _question(self, stage: str, round_id: str, *arrays: Array) -> Question:
+        shares = self.agreement.noise_shares
+        return Question(stage, round_id, shares, self.agreement.digest, arrays)
+
     def _moments_about_mean(self, round_id: str) -> tuple[Release, int]:
         """The first two stages, and how many parties replied."""
-        plan, shares = self.agreement.plan, self.agreement.noise_shares
-        request, D = {"agreement": self.agreement.digest}, self.agreement.plan.n_features
-        first, _ = self._stage(
-            round_id, D + 1, lambda party: party.mean_message(round_id, shares, **request)
-        )
+        first, _ = self._stage(self._question("mean", round_id))
         mean = self._mean(first)
-        second, replied = self._stage(
-            round_id,
-            D * (D + 1) // 2 + D * plan.n_outputs + plan.n_counts,
-            lambda party: party.moment_message(round_id, shares, mean, **request),
-        )
+        second, replied = self._stage(self._question("moments", round_id, mean))
         moments = self._moments(second, replied)
         return Release(moments=moments, mean=np.asarray(mean, np.float64)), replied
 
@@ -148,14 +164,7 @@ class MomentFederation:
         """
         plan, shares = self.agreement.plan, self.agreement.noise_shares
         P = model.choose_directions(released.moments, plan.n_directions)
-        d = P.shape[1]
-        messages, left = self._stage(
-            round_id,
-            plan.n_outputs * d * (d + 1) // 2,
-            lambda party: party.scatter_message(
-                round_id, shares, P, agreement=self.agreement.digest
-            ),
-        )
+        messages, left = self._stage(self._question("scatter", round_id, P), P.shape[1])
         scatter = add_released([open_scatter(message, P, plan) for message in messages])
         if self.agreement.noise == "shared":
             scatter = replace(scatter, noise=scatter.noise * math.sqrt(left / shares))
@@ -168,62 +177,79 @@ class MomentFederation:
     def _calibrate(self, round_id: str, model: Any, released: Release) -> int:
         """The last stage: losses of the model, by which it is calibrated; how many replied."""
         plan, shares = self.agreement.plan, self.agreement.noise_shares
-        messages, left = self._stage(
-            round_id,
-            plan.n_losses,
-            lambda party: party.loss_message(
-                round_id, shares, released, agreement=self.agreement.digest
-            ),
-        )
+        question = self._question("losses", round_id, *totals_of(released))
+        messages, left = self._stage(question)
         losses = np.sum([open_losses(message, plan) for message in messages], axis=0)
         model.calibrate(losses, loss_noise(plan) * math.sqrt(left / shares))
         return left
 
-    def _stage(
-        self, round_id: str, size: int, work: Callable[[MomentParty], Message]
-    ) -> tuple[list[Message], int]:
+    def _stage(self, question: Question, n_directions: int = 0) -> tuple[list[Message], int]:
         """Messages of the parties that replied, or their total; and how many replied.
 
         With shared noise the total is made by additive encryption: no role sees a single message.
         """
+        if (known := self._journal.stage(question.stage)) is not None:
+            return known
         if self.agreement.noise == "own":
-            messages = self._replies(work, round_id)
-            return messages, len(messages)
+            found = list(self._replies(question, None).values())
+            result = found, len(found)
+        else:
+            message, names = self._summed(question, n_directions)
+            result = [message], len(names)
+        self._journal.done(question.stage, *result, self._missing)
+        return result
+
+    def _summed(self, question: Question, n_directions: int) -> tuple[Message, tuple[str, ...]]:
+        """The total of a stage, opened by the reader; this side adds up ciphertexts."""
         from permea.federation.encryption.secure_sum import SecureSum
 
-        scheme = SecureSum(n_parties=len(self._parties), n_values=size)
-        secret, public = scheme.keygen()  # the reader of the total
-        index = {name: i for i, name in enumerate(self._parties)}
+        size = stage_size(self.agreement.plan, question.stage, n_directions)
+        scheme = SecureSum(n_parties=len(self._channel.names), n_values=size)
+        public = self._channel.public_key(question, scheme)
+        found = self._replies(question, (scheme, public))
+        total = scheme.aggregate(public, [message.values for message in found.values()])
+        units = sum(message.n_units for message in found.values())
+        opened = self._channel.open(question, scheme, total, Total(None, tuple(found), units))
+        for name in set(found) - set(opened.names):
+            self._missing[name] = "replied after the total of this stage was opened"
+        first = next(iter(found.values()))
+        return replace(first, values=opened.values, n_units=opened.n_units), opened.names
 
-        def encrypted(party: MomentParty) -> Message:
-            message = work(party)
-            return replace(
-                message, values=scheme.encrypt(public, message.values, index[party.name])
-            )
-
-        found = self._replies(encrypted, round_id)
-        total = scheme.aggregate(public, [message.values for message in found])  # the server
-        units = sum(message.n_units for message in found)
-        return [replace(found[0], values=scheme.decrypt(secret, total), n_units=units)], len(found)
-
-    def _replies(self, work: Callable[[MomentParty], Message], round_id: str) -> list[Message]:
+    def _replies(
+        self, question: Question, encryption: "tuple[SecureSum, PublicKey] | None"
+    ) -> dict[str, Message]:
         """Replies of this round under this agreement; a party without one is missing."""
-        expected = self.agreement.digest, round_id, self.agreement.noise_shares
+        expected = question.agreement, question.round_id, question.shares
 
-        def request(names: Sequence[str], timeout: float | None) -> dict[str, Any]:
-            return run_calls({n: partial(work, self._parties[n]) for n in names}, timeout)
+        def request(names: Sequence[str], timeout: float | None) -> Mapping[str, Outcome]:
+            return self._channel.ask(question, names, timeout, encryption)
 
-        found = []
-        names = [name for name in self._parties if name not in self._missing]
+        found = {}
+        names = [name for name in self._channel.names if name not in self._missing]
         for name, outcome in self._retry.run(request, names).items():
             if isinstance(outcome, Failure):
                 self._missing[name] = outcome.reason
             elif (outcome.agreement, outcome.round_id, outcome.needed) != expected:
                 self._missing[name] = "replied to another round, or under another agreement"
+            elif problem := self._problem(name, outcome, encryption):
+                self._missing[name] = problem
             else:
-                found.append(outcome)
+                found[name] = outcome
         check_replied(len(found), self._least, reasons_text(self._missing))
         return found
+
+    def _problem(
+        self, name: str, message: Message, encryption: "tuple[SecureSum, PublicKey] | None"
+    ) -> str:
+        """Why a ciphertext cannot be added, if it cannot."""
+        if encryption is None:
+            return ""
+        scheme, public = encryption
+        try:
+            scheme.check_summand(public, message.values, self._channel.names.index(name))
+        except EncryptionError as error:
+            return f"invalid reply: {error}"
+        return ""
 
     def _mean(self, messages: Sequence[Message]) -> Array:
         """The noised mean, no longer than rows of features are: noise may carry it outside."""
@@ -249,7 +275,7 @@ class MomentFederation:
         )
 
     def _certificate(self, moments: Moments, replied: int) -> Any:
-        seeded = any(party.seeded for party in self._parties.values())
+        seeded = self._channel.seeded
         agreement, shares = self.agreement, self.agreement.noise_shares
         text = _STEPS[agreement.noise].format(n=replied, shares=shares, spare=replied - shares)
         certificate = (
@@ -262,14 +288,3 @@ class MomentFederation:
             least = agreement.collusion_text()
             certificate = certificate.add_step(f"had only the least number replied: {least}")
         return certificate
-
-
-def _common_agreement(parties: Sequence[MomentParty]) -> Agreement:
-    first, *others = parties
-    for party in others:
-        if different := first.agreement.differences(party.agreement):
-            raise SchemaError(
-                f"{first.name!r} and {party.name!r} hold different agreements: they differ in "
-                f"{', '.join(different)}. Parties learn together under one agreement."
-            )
-    return first.agreement

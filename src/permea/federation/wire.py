@@ -31,7 +31,7 @@ def pack_array(array: NDArray[Any]) -> bytes:
            [0., 1.]])
     """
     buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    np.save(buffer, np.asarray(array, order="C"), allow_pickle=False)
     return buffer.getvalue()
 
 

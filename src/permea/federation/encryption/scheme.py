@@ -21,6 +21,7 @@ advance, never the largest distance in some party's data, which would reveal tha
 
 import hashlib
 import json
+import operator
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -86,8 +87,8 @@ def unpack(message: bytes, kind: str) -> tuple[dict[str, Any], list[bytes]]:
     end = start + int.from_bytes(message[len(MAGIC) : start], "big")
     try:
         header = json.loads(message[start:end])
-        found, sizes = str(header["kind"]), [int(size) for size in header["sizes"]]
-    except (ValueError, KeyError, TypeError) as error:
+        found, sizes = str(header["kind"]), [operator.index(size) for size in header["sizes"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedMessageError(
             f"the header of a {kind} cannot be read: send it again"
         ) from error

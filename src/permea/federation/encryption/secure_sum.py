@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from permea.federation.encryption import MismatchError, PublicKey, SecretKey, engine
+from permea.federation.encryption import (
+    DamagedMessageError,
+    MismatchError,
+    PublicKey,
+    SecretKey,
+    engine,
+)
 from permea.federation.encryption.engine import Parameters, context_of, import_seal
 from permea.federation.encryption.scheme import pack, require_same, unpack
 
@@ -95,25 +101,40 @@ class SecureSum:
         header = {"parameters": self._name, "key": public.key_id, "party": int(party)}
         return pack("summand", header, parts)
 
+    def check_summand(self, public: PublicKey, message: Any, party: int) -> list[Any]:
+        """Server: the ciphertexts of a summand, or an error that says why it is none."""
+        if not isinstance(message, bytes):
+            raise DamagedMessageError("a summand must be bytes")
+        header, parts = unpack(message, "summand")
+        require_same("the sum", header.get("parameters"), self._name, "sizes must be the same")
+        require_same("the key", header.get("key"), public.key_id, "use one key for all")
+        require_same("the party", header.get("party"), party, "each party has its own place")
+        require_same("the length", len(parts), self._rows, "send the whole vector")
+        found = [engine.load_ciphertext(self._context, part) for part in parts]
+        top = self._context.first_context_data().parms_id()
+        for ciphertext in found:
+            if ciphertext.size() != 2 or ciphertext.parms_id() != top:
+                raise DamagedMessageError("a ciphertext of a summand is not fresh")
+        return found
+
     def aggregate(self, public: PublicKey, summands: Sequence[bytes]) -> bytes:
         """Server: add up, re-randomise, flood."""
         self._check(public)
-        opened = [unpack(message, "summand") for message in summands]
-        for header, parts in opened:
-            require_same("the sum", header["parameters"], self._name, "sizes must be the same")
-            require_same("the key", header["key"], public.key_id, "use one key for all")
-            require_same("the length", len(parts), self._rows, "send the whole vector")
-        if len({header["party"] for header, _ in opened}) < max(len(opened), 1):
+        headers = [unpack(message, "summand")[0] for message in summands]
+        loaded = [
+            self.check_summand(public, message, header.get("party", -1))
+            for message, header in zip(summands, headers, strict=True)
+        ]
+        if len({header["party"] for header in headers}) < max(len(headers), 1):
             raise MismatchError("the sum contains a party twice, or no party at all")
         evaluator = import_seal().Evaluator(self._context)
         key = self._context.from_public_str(public.parts[0])
         encryptor = import_seal().Encryptor(self._context, key)
         results = []
-        for row in range(self._rows):
-            terms = [engine.load_ciphertext(self._context, parts[row]) for _, parts in opened]
+        for terms in zip(*loaded, strict=True):
             total = evaluator.add_many([*terms, encryptor.encrypt_zero(terms[0].parms_id())])
             results.append(engine.flood(self._context, self.parameters, total))
-        header = {"parameters": self._name, "key": public.key_id, "summands": len(opened)}
+        header = {"parameters": self._name, "key": public.key_id, "summands": len(headers)}
         return pack("sum", header, results)
 
     def decrypt(self, secret: SecretKey, total: bytes) -> NDArray[np.int64]:

@@ -87,7 +87,7 @@ class FlowerChannel:
         names: Sequence[str],
         nodes: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        self._grid = grid
+        self.grid = grid
         self.names = tuple(names)
         self._nodes = nodes if nodes is not None else lambda: registered_nodes(grid)
         self.bytes_sent = 0
@@ -142,7 +142,7 @@ class FlowerChannel:
             if name in nodes
         }
         self.bytes_sent += sum(_size(records[name]) for name in messages)
-        for name, reply in exchange(self._grid, messages, timeout):
+        for name, reply in exchange(self.grid, messages, timeout):
             outcomes[name] = self._read(kind, name, reply, nodes[name])
         return outcomes
 

@@ -303,7 +303,7 @@ class Control:
         """Make the registered keys those of ``keys``: add the new, remove what is gone."""
         from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
 
-        wanted = {name: _public_key(path) for name, path in keys.items()}
+        wanted = {name: public_key_bytes(path) for name, path in keys.items()}
         known = self.nodes()
         with self._client() as client:
             for name, node in known.items():
@@ -325,7 +325,7 @@ class Control:
             return int(client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
 
-def _public_key(path: Path) -> bytes:
+def public_key_bytes(path: Path) -> bytes:
     """A public key as Flower keeps it."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec

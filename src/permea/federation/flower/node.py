@@ -305,13 +305,13 @@ def serve_node(node: Node) -> None:
 
 def main(config: str) -> None:
     """Serve the party of a configuration file until a signal, or the end of the parent process."""
-    from permea.federation.service.config import PartyConfig
+    from permea.federation.service.config import node_config
     from permea.federation.service.served import ServedParty
 
     be_quiet()
     end_with_parent()
     served = ServedParty(Path(config))
-    known = PartyConfig.from_file(config)
+    known = node_config(Path(config))
     serve_node(Node(known.address, known.ca, known.key, served.replies))
 
 

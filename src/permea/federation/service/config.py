@@ -22,6 +22,9 @@ _FEDERATION_KEYS = {
 _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
 _PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "client_keys"}
 _LINK_KEYS = {"address", "ca", "key", "folder"}
+_MOMENT_KEYS = {"training", "agreement", "trusted", "reader", "data", "ledger", "dataset"}
+_READER_KEYS = {"name", "agreement", "trusted", "sign"}
+_TRAINING_KEYS = {"training", "agreement", "reader"}
 _GUARD_KEYS = {"max_batch", "per_minute", "log"}
 FAMILIES: dict[str, type] = {
     "kahm": KAHMClassifier,
@@ -92,6 +95,15 @@ class _File:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingFiles:
+    """Table ``[training]`` of ``federation.toml``: what is learned, and what the owners signed."""
+
+    training: Path
+    agreement: Path
+    reader: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FederationConfig:
     """Contents of ``federation.toml``.
 
@@ -109,6 +121,8 @@ class FederationConfig:
         State of the SuperLink, the queue of jobs and the logs.
     path : Path
         The file itself.
+    training : TrainingFiles or None
+        What ``permea federate train`` needs.
     """
 
     keys: Mapping[str, Path]
@@ -120,6 +134,14 @@ class FederationConfig:
     key: Path
     folder: Path
     path: Path
+    training: TrainingFiles | None = None
+
+    @property
+    def node_keys(self) -> dict[str, Path]:
+        """Public key files of all nodes: the parties', and the reader's."""
+        if self.training is None or self.training.reader is None:
+            return dict(self.keys)
+        return {**self.keys, READER: self.training.reader}
 
     @property
     def local_address(self) -> str:
@@ -135,7 +157,7 @@ class FederationConfig:
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read and check a file; paths in it are relative to its folder."""
         known = {"federation": _FEDERATION_KEYS | _RETRY_KEYS, "server": _SERVER_KEYS}
-        file = _File(path, known)
+        file = _File(path, {**known, "training": _TRAINING_KEYS})
         settings = file.table("federation")
         keys = settings.pop("parties", None)
         if not isinstance(keys, dict) or not keys:
@@ -157,7 +179,21 @@ class FederationConfig:
             key=file.file("server", "key"),
             folder=file.file("server", "folder", "federation-state"),
             path=file.path,
+            training=_training_files(file) if file.table("training") else None,
         )
+
+
+READER = "reader"
+"""Name of the node of the reader of secure sums."""
+
+
+def _training_files(file: _File) -> TrainingFiles:
+    reader = "reader" in file.table("training")
+    return TrainingFiles(
+        training=file.file("training", "training"),
+        agreement=file.file("training", "agreement"),
+        reader=file.file("training", "reader") if reader else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +243,92 @@ def _column_values(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MomentFiles:
+    """Table ``[moments]`` of a party: rows that are learned from together with other parties.
+
+    Parameters
+    ----------
+    training, agreement : Path
+        What is learned, and what the owners signed.
+    trusted, reader : Path
+        Keys of owners whose signature counts, and of the reader that messages are encrypted for.
+    data, ledger, dataset : Path, str, str
+        The rows, the ledger that each round is charged to, and their name in it.
+    """
+
+    training: Path
+    agreement: Path
+    trusted: Path
+    reader: Path | None
+    data: Path
+    ledger: str
+    dataset: str | None
+
+    @classmethod
+    def of(cls, file: _File) -> Self:
+        """Read the table."""
+        table = file.table("moments")
+        ledger = str(file.value("moments", "ledger"))
+        return cls(
+            training=file.file("moments", "training"),
+            agreement=file.file("moments", "agreement"),
+            trusted=file.file("moments", "trusted"),
+            reader=file.file("moments", "reader") if "reader" in table else None,
+            data=file.file("moments", "data"),
+            ledger=ledger if "://" in ledger else str(file.resolve(ledger)),
+            dataset=table.get("dataset"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderConfig:
+    """Contents of ``reader.toml``: who opens the totals of secure sums.
+
+    Parameters
+    ----------
+    name, address, ca, key, folder, path
+        As for `PartyConfig`.
+    agreement, trusted, sign : Path
+        What the owners signed, whose signature counts, and the key that signs the reader's keys.
+    """
+
+    name: str
+    agreement: Path
+    trusted: Path
+    sign: Path
+    address: str
+    ca: Path
+    key: Path
+    folder: Path
+    path: Path
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Read and check a file; paths in it are relative to its folder."""
+        file = _File(path, {"reader": _READER_KEYS, "server": _LINK_KEYS})
+        return cls(
+            name=str(file.value("reader", "name", READER)),
+            agreement=file.file("reader", "agreement"),
+            trusted=file.file("reader", "trusted"),
+            sign=file.file("reader", "sign"),
+            address=str(file.value("server", "address")),
+            ca=file.file("server", "ca"),
+            key=file.file("server", "key"),
+            folder=file.file("server", "folder", "reader-state"),
+            path=file.path,
+        )
+
+
+def node_config(path: Path) -> "PartyConfig | ReaderConfig":
+    """Read the file of a node: a party's, or with a table ``[reader]`` a reader's."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        tables = {}  # the party's reader says what is wrong
+    return ReaderConfig.from_file(path) if "reader" in tables else PartyConfig.from_file(path)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartyConfig:
     """Contents of ``clinic-a.toml``.
 
@@ -214,8 +336,8 @@ class PartyConfig:
     ----------
     name : str
         Name of the party.
-    model : Path
-        Model file written by `permea.save`.
+    model : Path or None
+        Model file written by `permea.save`; None for a party that has ``[moments]`` alone.
     trusted : Path or None
         File of the keys whose signature on the model counts. Without one, the certificate of a
         model from a file is an unverified claim.
@@ -233,10 +355,12 @@ class PartyConfig:
         How to make the model when there is none.
     path : Path
         The file itself.
+    moments : MomentFiles or None
+        Rows that are learned from together with other parties.
     """
 
     name: str
-    model: Path
+    model: Path | None
     trusted: Path | None
     options: Mapping[str, Any]
     address: str
@@ -246,17 +370,21 @@ class PartyConfig:
     guard: Mapping[str, Any]
     training: Training | None
     path: Path
+    moments: MomentFiles | None = None
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read and check a file; paths in it are relative to its folder."""
         known = {"party": _PARTY_KEYS, "server": _LINK_KEYS, "guard": _GUARD_KEYS}
-        file = _File(path, {**known, "train": _TRAIN_KEYS | _MODEL_KEYS})
+        tables = {"train": _TRAIN_KEYS | _MODEL_KEYS, "moments": _MOMENT_KEYS}
+        file = _File(path, {**known, **tables})
         party, name = file.table("party"), str(file.value("party", "name"))
         own = ("consent", "encrypted_only", "client_keys")
+        moments = MomentFiles.of(file) if file.table("moments") else None
+        alone = moments is not None and "model" not in party
         return cls(
             name=name,
-            model=file.file("party", "model"),
+            model=None if alone else file.file("party", "model"),
             trusted=file.file("party", "trusted") if "trusted" in party else None,
             options={key: party[key] for key in own if key in party},
             address=str(file.value("server", "address")),
@@ -266,10 +394,13 @@ class PartyConfig:
             guard={**file.table("guard"), "log": file.file("guard", "log", f"{name}-audit.jsonl")},
             training=Training.of(file) if file.table("train") else None,
             path=file.path,
+            moments=moments,
         )
 
     def party(self) -> Party:
         """The party of the model file, with its guard; raises when it may not join."""
+        if self.model is None:
+            raise ConfigError(f"{self.path}: model is missing in [party].")
         trusted = None if self.trusted is None else TrustedKeys.load(self.trusted)
         guard = Guard(**self.guard)
         return Party.from_file(self.name, self.model, trusted=trusted, guard=guard, **self.options)

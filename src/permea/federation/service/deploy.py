@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from permea._files import write_atomically
 from permea.federation.errors import FederationError
 from permea.federation.flower import launch
-from permea.federation.service.config import FederationConfig, PartyConfig
+from permea.federation.service.config import FederationConfig, PartyConfig, node_config
 from permea.federation.service.database import FolderLock
 from permea.federation.service.queue import EncryptedQueue, JobResult, Spool, wait_for
 from permea.federation.service.served import ServedParty
@@ -177,7 +177,7 @@ class Aggregator:
             self.spool.start()
             self.link = start_link(config)
             wait_for(self._listens, "the SuperLink", self._start_timeout, self.link.check)
-            self.control.register(config.keys)
+            self.control.register(config.node_keys)
             self._run()
         except BaseException:
             self.stop()
@@ -263,6 +263,7 @@ class Aggregator:
 
 def train_model(config: PartyConfig) -> None:
     """Train and save the model of a party with privacy; rows never leave this function."""
+    assert config.model is not None
     if config.training is None:
         raise FederationError(
             f"{config.model} does not exist and {config.path.name} has no [train] table. Train "
@@ -276,13 +277,15 @@ def train_model(config: PartyConfig) -> None:
 
 def prepare(config: PartyConfig) -> None:
     """Train a model if there is none; raise when it may not join."""
+    if config.model is None:
+        return
     if not config.model.exists():
         train_model(config)
     config.party()
 
 
 class PartyNode:
-    """The node of a party as a child process.
+    """The node of a party, or of a reader of secure sums, as a child process.
 
     Parameters
     ----------
@@ -292,13 +295,14 @@ class PartyNode:
 
     def __init__(self, config: str | os.PathLike[str]) -> None:
         launch.require_flower()
-        self.config = PartyConfig.from_file(config)
+        self.config = node_config(Path(config))
         self._node: Process | None = None
 
     def start(self) -> Self:
         """Train a model if there is none, check that it may join, connect to the aggregator."""
         config = self.config
-        prepare(config)
+        if isinstance(config, PartyConfig):
+            prepare(config)
         command = ["-m", "permea.federation.flower.node", str(config.path)]
         log = config.folder / f"{config.name}.log"
         self._node = Process(config.name, command, config.folder, log)
@@ -326,8 +330,9 @@ def run_party(config_path: str | os.PathLike[str]) -> int:
     """
     from permea.federation.flower.node import Node, serve_node
 
-    config = PartyConfig.from_file(config_path)
-    prepare(config)
+    config = node_config(Path(config_path))
+    if isinstance(config, PartyConfig):
+        prepare(config)
     served = ServedParty(config.path)
     serve_node(Node(config.address, config.ca, config.key, served.replies))
     return 0
