@@ -35,7 +35,14 @@ ROLE = re.compile(r":(?:func|class|meth|attr|mod):`~?([\w.]+)`|\b(permea(?:\.[a-
 ELSEWHERE = {
     *("LogisticRegression", "MinMaxScaler", "PCA", "RidgeClassifier", "cryptography", "print"),
     *("CERTIFICATE_VERIFY_FAILED", "PGPASSWORD", "None", "True", "False", "false"),
-    *("ca.crt", "clinic.key", "clinic.pub", "federation.toml"),  # files of a reader
+    *(
+        "ca.crt",
+        "clinic.key",
+        "clinic.pub",
+        "federation.toml",
+        "reader.toml",
+        "training.toml",
+    ),  # files of a reader
     *("permea.ledgers", "permea.events"),  # tables in PostgreSQL
     *("shadow_svm", "shadow_tree", "shadow_network"),  # joined from two words in the code
 }
