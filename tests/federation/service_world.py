@@ -33,14 +33,6 @@ def private_model(path, X, y, **options):
     return save(model.fit(X, y), path)
 
 
-def permea(*words):
-    """Run one command line; its standard output."""
-    command = [sys.executable, "-m", "permea", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 class Served:
     """A running service."""
 

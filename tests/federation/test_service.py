@@ -4,10 +4,8 @@ import concurrent.futures
 import http.client
 import io
 import json
-import os
 import re
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 
@@ -15,9 +13,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from service_world import START, Served, free_port, permea, private_model, rows
+from service_world import Served, free_port, private_model, rows
 
 import permea as library
+from permea.cli.app import run
 from permea.federation.service.client import Client, ServiceError
 from permea.federation.service.decode import ARROW, CSV, JSON, NPY
 from permea.federation.service.queue import pack_array
@@ -130,7 +129,8 @@ def test_a_revoked_and_an_expired_token_are_as_unknown_as_a_forged_one(served):
     token = served.token("leaver")
     client = served.client(token)
     assert len(client.ask(X[:1]).labels) == 1
-    permea("serve", "token", "revoke", token.split("_")[1], "--folder", served.state)
+    words = ["serve", "token", "revoke", token.split("_")[1], "--folder", str(served.state)]
+    assert run(words) == 0
     with pytest.raises(ServiceError, match="not valid") as revoked:
         client.ask(X[:1])
     expired = served.client(served.token("late", days=1e-9))
@@ -280,17 +280,12 @@ def test_nothing_that_is_logged_holds_a_token_or_a_query(served, token):
     modes = {p.name: p.stat().st_mode & 0o777 for p in served.state.iterdir()}
     assert set(modes.values()) == {0o600}
     assert served.state.stat().st_mode & 0o777 == 0o700
-    assert "is whole" in permea("serve", "verify", "--folder", served.state)
+    assert run(["serve", "verify", "--folder", str(served.state)]) == 0
 
 
-def test_a_second_service_on_the_folder_is_refused_and_the_first_goes_on(served, token):
-    done = subprocess.run(
-        [*map(str, (os.sys.executable, "-m", "permea", "serve", "--plain-http")),
-         "--model", str(served.folder / "ward.permea"), "--folder", str(served.state),
-         "--port", str(free_port())],
-        capture_output=True, text=True, timeout=START,
-    )  # fmt: skip
-    assert done.returncode == 3
-    assert "Another service uses" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+def test_a_second_service_on_the_folder_is_refused_and_the_first_goes_on(served, token, capsys):
+    model = str(served.folder / "ward.permea")
+    words = ["serve", "--model", model, "--plain-http", "--port", str(free_port())]
+    assert run([*words, "--folder", str(served.state)]) == 3
+    assert "Another service uses" in capsys.readouterr().err.splitlines()[-1]
     assert len(served.client(token).ask(X[:1]).labels) == 1

@@ -53,7 +53,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 _HEADERS = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with "no-referrer" a form would not say where it is from
 }
 
 
