@@ -59,6 +59,18 @@ def test_ties_do_not_count_for_members():
     assert found.nearer_interval[0] < 0.5 < found.nearer_interval[1]
 
 
+def test_several_classes_and_targets_are_learned_too():
+    wards = compare_tables(REAL, REAL.assign(ward="a"), Schema(SCHEMA.columns, label="ward"), OTHER)
+    assert set(wards.learned) == {"real"}  # of one class nothing can be learned
+    assert wards.learned["real"] == pytest.approx(0.5, abs=0.1)  # it depends on nothing
+    doubled = [one.assign(x2=one["x1"]) for one in (REAL, FRESH, OTHER)]
+    found = compare_tables(*doubled[:2], Schema(SCHEMA.columns, target="x2"), doubled[2])
+    assert found.measure == "R²"
+    assert min(found.learned["real"], found.learned["synthetic"]) > 0.95
+    broken = compare_tables(doubled[0], FRESH, Schema(SCHEMA.columns, target="x2"), doubled[2])
+    assert broken.learned["synthetic"] < 0.5
+
+
 def test_comparison_has_known_answers():
     """All that it says can be computed by hand for a table that is the real one, or its mirror."""
     same = compare_tables(REAL, REAL, SCHEMA, OTHER)

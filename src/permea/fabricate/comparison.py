@@ -31,8 +31,12 @@ class TableComparison:
     correlations : mapping of (str, str) to (float, float)
         Of two numbers: real, synthetic.
     learned : mapping of str to float
-        AUROC on held-out real rows of a model trained on "real" and on "synthetic" rows.
+        How well a model trained on "real" and on "synthetic" rows does on held-out real ones: AUROC
+        for a label (the mean over more than two classes), for a target the share of its variance
+        that is predicted (R²).
     note : str
+    measure : str
+        Which of the two ``learned`` is.
     """
 
     columns: Mapping[str, float]
@@ -40,6 +44,7 @@ class TableComparison:
     correlations: Mapping[tuple[str, str], tuple[float, float]]
     learned: Mapping[str, float]
     note: str = NOT_FOR_RELEASE
+    measure: str = "AUROC"
 
     @property
     def mean_pair(self) -> float:
@@ -65,6 +70,7 @@ class TableComparison:
             "mean_pair": self.mean_pair,
             "correlations": [[*pair, *both] for pair, both in self.correlations.items()],
             "learned": dict(self.learned),
+            "measure": self.measure,
         }
 
 
@@ -76,8 +82,8 @@ def compare_tables(real: Any, made: Any, schema: Schema, holdout: Any = None) ->
     real, made : table
     schema : Schema
     holdout : table, optional
-        Real rows that the synthetic ones were not learned from: with a label of two classes, a
-        model trained on synthetic rows and one trained on real rows are tested on them.
+        Real rows that the synthetic ones were not learned from: with a label or a target, a model
+        trained on synthetic rows and one trained on real rows are tested on them.
 
     Examples
     --------
@@ -104,6 +110,7 @@ def compare_tables(real: Any, made: Any, schema: Schema, holdout: Any = None) ->
             for a, b in combinations(numbers, 2)
         },
         {} if holdout is None else _learned(real, made, holdout, schema),
+        measure="AUROC" if schema.label else "R²",
     )
 
 
@@ -144,22 +151,47 @@ def _correlation(one: Array, other: Array) -> float:
 
 
 def _learned(real: Any, made: Any, holdout: Any, schema: Schema) -> dict[str, float]:
-    """AUROC on real rows of boosting trained on real and on synthetic ones."""
+    """How well boosting that learned from real and from synthetic rows does on real ones."""
+    found = {}
+    for name, table in (("real", real), ("synthetic", made)):
+        measured = _ranked if schema.label else _explained
+        score = measured(table, holdout, schema)
+        if score is not None:
+            found[name] = score
+    return found
+
+
+def _ranked(table: Any, holdout: Any, schema: Schema) -> float | None:
+    """AUROC; of several classes the mean over each against all others that occur in both tables."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
-    if schema.label is None or len(schema.classes) != 2:
-        return {}
-    truth = schema.labels(holdout) == schema.classes[1]
-    found = {}
-    for name, table in (("real", real), ("synthetic", made)):
-        y = schema.labels(table) == schema.classes[1]
-        if y.all() or not y.any() or truth.all() or not truth.any():
-            continue
-        model = HistGradientBoostingClassifier(random_state=0).fit(_matrix(schema, table), y)
-        scores = model.predict_proba(_matrix(schema, holdout))[:, 1]
-        found[name] = float(roc_auc_score(truth, scores))
-    return found
+    y, truth = schema.labels(table), schema.labels(holdout)
+    common = [one for one in schema.classes if (y == one).any() and (truth == one).any()]
+    common = [one for one in common if not (truth == one).all()]
+    if len(set(y)) < 2 or not common:
+        return None
+    model = HistGradientBoostingClassifier(random_state=0).fit(_matrix(schema, table), y)
+    scores = model.predict_proba(_matrix(schema, holdout))
+    places = {one: place for place, one in enumerate(model.classes_)}
+    wanted = common[-1:] if len(schema.classes) == 2 else common
+    return float(np.mean([roc_auc_score(truth == one, scores[:, places[one]]) for one in wanted]))
+
+
+def _explained(table: Any, holdout: Any, schema: Schema) -> float | None:
+    """Share of the variance of a target that is predicted."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.metrics import r2_score
+
+    if schema.target is None:
+        return None
+    y, truth = (schema.read(one, [schema.target])[schema.target] for one in (table, holdout))
+    known, shown = ~np.isnan(y), ~np.isnan(truth)
+    if known.sum() < 2 or shown.sum() < 2:
+        return None
+    model = HistGradientBoostingRegressor(random_state=0)
+    model.fit(_matrix(schema, table)[known], y[known])
+    return float(r2_score(truth[shown], model.predict(_matrix(schema, holdout)[shown])))
 
 
 def _matrix(schema: Schema, table: Any) -> Array:

@@ -3,14 +3,14 @@
 1. Every column alone, in fine cells, for every label: bins follow from it.
 2. All pairs of columns in these bins, for every label: a tree of dependences follows. Where these
    tables would be lost in noise (more than 100 columns, or few people), all pairs in halves
-   (`permea.fabricate.halves`), and one tree for all labels.
+   (`permea.fabricate.halves`).
 3. The pairs of that tree again, with the largest share of the budget.
 
 A row has one label, so the tables of all labels together cost as much as those of one.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple, overload
@@ -111,7 +111,7 @@ class Learner:
         return len(self.cells)
 
     def learn(self, *, persons: bool = False) -> None:
-        """All stages: bins, one tree for every label, and what stays within a person."""
+        """All stages: bins, a tree with shares for every label, and what stays within a person."""
         self._count_columns()
         if self.n_columns == 1:
             self.trees = [
@@ -187,7 +187,7 @@ class Learner:
 
     def _count_pairs(self) -> None:
         pairs = list(combinations(range(self.n_columns), 2))
-        tables = self._release(1, [[pair] * self.n_labels for pair in pairs])
+        tables = self._release(1, pairs)
         noise = self.charged.noise(1)
         self.counted_pairs = {
             pair: (table, noise) for pair, table in zip(pairs, tables, strict=True)
@@ -218,23 +218,18 @@ class Learner:
         self.counted_halves = dict(zip(pairs, found, strict=True))
 
     def _count_trees(self) -> list[Tree]:
-        C, K = self.n_labels, self.n_columns
-        if self.counted_halves:
-            edges = [self._common_edges()] * C
-        else:
-            edges = [self._edges(label) for label in range(C)]
-        stage = self._last
-        chosen = [[edges[label][place] for label in range(C)] for place in range(K - 1)]
-        found = self._release(stage, chosen)
+        edges, stage = self._edges(), self._last
+        found = self._release(stage, edges)
         noise = self.charged.noise(stage)
-        counted: list[dict[int, tuple[Array, float]]] = [{} for _ in range(C)]
-        for pairs, tables in zip(chosen, found, strict=True):
-            for label, (column, parent) in enumerate(pairs):
-                new = tables[label].T, noise
-                counted[label][column] = self._with_first(label, column, parent, new)
-        trees = [self._tree(label, edges[label], counted[label]) for label in range(C)]
+        trees = []
+        for label in range(self.n_labels):
+            counted = {
+                column: self._with_first(label, column, parent, (tables[label].T, noise))
+                for (column, parent), tables in zip(edges, found, strict=True)
+            }
+            trees.append(self._tree(label, edges, counted))
         if not self.counted_pairs:  # pairs of the last stage are the only ones with tables
-            for (column, parent), tables in zip(edges[0], found, strict=True):
+            for (column, parent), tables in zip(edges, found, strict=True):
                 turned = [table.T if parent < column else table for table in tables]
                 pair = min(column, parent), max(column, parent)
                 self.counted_pairs[pair] = turned, noise
@@ -267,28 +262,32 @@ class Learner:
         ]
         return fit_tree(edges, {column: table for column, (table, _) in counted.items()}, marginals)
 
-    def _common_edges(self) -> list[tuple[int, int]]:
-        """One tree of dependences for all labels, from the halves of the columns."""
+    def _edges(self) -> list[tuple[int, int]]:
+        """The tree of dependences, from the pairs counted so far: one for all labels.
+
+        A tree for every label was no nearer to the pairs, and less was learned about the label.
+        """
+        if self.counted_halves:
+            return spanning_tree(self._strengths_of_halves())
+        if not self.counted_pairs:
+            return [(1, 0)]
+        strengths = np.zeros((self.n_columns, self.n_columns))
+        for label in range(self.n_labels):
+            marginals = [self._marginal(label, column, []) for column in range(self.n_columns)]
+            for (one, other), (tables, noise) in self.counted_pairs.items():
+                found = pair_strength(tables[label], marginals[one], marginals[other], noise)
+                strengths[one, other] += found
+        return spanning_tree(strengths + strengths.T)
+
+    def _strengths_of_halves(self) -> Array:
         upper = np.zeros(self.n_columns)
         for k, (half, (counts, _)) in enumerate(zip(self.halves, self.counted_alone, strict=True)):
             known = to_simplex(counts.sum(0), max(float(self.totals.sum()), 1.0))
             upper[k] = known[half == 1].sum() / known.sum()
-        found = half_strengths(
+        return half_strengths(
             list(self.counted_halves.values()), list(self.counted_halves), upper,
             self.charged.noise(1),
         )  # fmt: skip
-        return spanning_tree(found)
-
-    def _edges(self, label: int) -> list[tuple[int, int]]:
-        """The tree of dependences of one label, from the pairs counted so far."""
-        if not self.counted_pairs:
-            return [(1, 0)]
-        marginals = [self._marginal(label, column, []) for column in range(self.n_columns)]
-        strengths = np.zeros((self.n_columns, self.n_columns))
-        for (one, other), (tables, noise) in self.counted_pairs.items():
-            strength = pair_strength(tables[label], marginals[one], marginals[other], noise)
-            strengths[one, other] = strengths[other, one] = strength
-        return spanning_tree(strengths)
 
     def _marginal(self, label: int, column: int, further: Sequence[tuple[Array, float]]) -> Array:
         """Rows of a label in every bin of a column: all that was counted, by inverse variance."""
@@ -321,12 +320,10 @@ class Learner:
         variance = sum(w**2 * own for w, (_, own) in zip(weights, estimates, strict=True))
         return np.asarray(mean), np.sqrt(variance)
 
-    def _release(
-        self, stage: int, tables: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[list[Array]]:
-        """Counts of pairs in bins: each table has a pair for every label, one after the other."""
+    def _release(self, stage: int, pairs: Sequence[tuple[int, int]]) -> list[list[Array]]:
+        """Counts of pairs in bins, for every label: a table of the label and both columns each."""
         counts = [bins.count for bins in self.bins]
-        shapes = [[(counts[one], counts[other]) for one, other in pairs] for pairs in tables]
+        C = self.n_labels
 
         def read() -> Codes:
             rows = self.read()
@@ -334,14 +331,17 @@ class Learner:
                 bins.of_fine.astype(np.int32)[fine]
                 for bins, fine in zip(self.bins, rows.fine, strict=True)
             ]
-            return Codes(
-                _Lazy([_stacked(coarse, rows.labels, pairs, counts) for pairs in tables]),
-                rows.weights,
-            )
+            makers = [
+                _crossed((rows.labels, coarse[a], coarse[b]), (C, counts[a], counts[b]))
+                for a, b in pairs
+            ]
+            return Codes(_Lazy(makers), rows.weights)
 
-        sizes = [sum(a * b for a, b in shape) for shape in shapes]
-        found = self.charged.release(stage, sizes, read)
-        return [list(_split(flat, shape)) for flat, shape in zip(found, shapes, strict=True)]
+        found = self.charged.release(stage, [C * counts[a] * counts[b] for a, b in pairs], read)
+        return [
+            list(flat.reshape(C, counts[a], counts[b]))
+            for flat, (a, b) in zip(found, pairs, strict=True)
+        ]
 
 
 def _differing(one: Indices, other: Indices) -> Callable[[], Integers]:
@@ -356,35 +356,6 @@ def _crossed(parts: Sequence[Indices], sizes: Sequence[int]) -> Callable[[], Int
         return code
 
     return cells
-
-
-def _stacked(
-    coarse: Sequence[Indices], labels: Integers, pairs: Sequence[tuple[int, int]],
-    counts: Sequence[int],
-) -> Callable[[], Integers]:  # fmt: skip
-    """Cells of a table that holds one pair for every label."""
-
-    def cells() -> Integers:
-        sizes = np.array([counts[one] * counts[other] for one, other in pairs])
-        starts = np.cumsum(sizes) - sizes
-        code = starts[labels]
-        for pair in set(pairs):
-            one, other = pair
-            mine = np.array([each == pair for each in pairs])[labels]
-            if len(set(pairs)) == 1:
-                return np.asarray(code + coarse[one] * np.int64(counts[other]) + coarse[other])
-            code[mine] += coarse[one][mine] * np.int64(counts[other]) + coarse[other][mine]
-        return np.asarray(code)
-
-    return cells
-
-
-def _split(flat: Array, shapes: Sequence[tuple[int, int]]) -> Iterator[Array]:
-    start = 0
-    for shape in shapes:
-        end = start + shape[0] * shape[1]
-        yield flat[start:end].reshape(shape)
-        start = end
 
 
 def _joined(table: Array, bins: Bins) -> Array:

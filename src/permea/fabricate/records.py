@@ -76,7 +76,8 @@ def fabricate_records(
     classes : array-like, optional
         The declared labels of an array.
     groups : array-like, optional
-        Whose row each is, with ``unit="person"``; the schema's person by default.
+        Whose row each is, with ``unit="person"``; the schema's person by default. A synthetic table
+        has (new) identifiers where the schema names a person column.
     n_rows : int, optional
         How many rows to fabricate; by default about as many as there are (a released number).
     neighbours, n_directions, radius, ledger, dataset, random_state

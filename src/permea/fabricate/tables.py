@@ -65,7 +65,7 @@ def fabricate_table(
     """A table like a private one: what `permea.fabricate_records` does with a schema.
 
     Pairs of columns are counted in stages (`permea.fabricate.learn_tables`), all of them one
-    release; a tree of dependences for every label follows, and rows are drawn from it.
+    release; a tree of dependences follows, with shares for every label, and rows are drawn from it.
 
     Parameters
     ----------
