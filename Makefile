@@ -6,7 +6,7 @@ JOBS ?= 2
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo check test test-slow bench docs lint format lock clean
+.PHONY: help env demo check test test-slow bench docs lint format lock dist supply-chain clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,7 +17,7 @@ $(READY): requirements.lock pyproject.toml scripts/create-env.sh
 	@bash scripts/create-env.sh
 	@touch $(READY)
 
-demo: $(READY)  ## train a private federated classifier and write a report
+demo: $(READY)  ## one story in under a minute: three hospitals, one model, ε = 1 per person
 	@$(PY) -m permea demo
 
 check: lint  ## lint, types and the tests that your change touches (under a minute; BASE=main for a branch)
@@ -55,6 +55,15 @@ lock:  ## refresh requirements.lock from pyproject.toml
 	@.venv-lock/bin/uv pip compile -q --universal --python-version 3.11 --extra dev \
 	  --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
 	@rm -rf .venv-lock
+
+dist: $(READY)  ## build wheel and source distribution in dist/
+	@.venv/bin/uv build --quiet --out-dir dist . && ls dist
+
+supply-chain: $(READY)  ## licences and bill of materials of the dependencies in dist/, and known vulnerabilities
+	@mkdir -p dist
+	@$(PY) scripts/supply_chain.py licences -o dist/licences.md
+	@$(PY) scripts/supply_chain.py sbom -o dist/sbom.cdx.json
+	@.venv/bin/uv tool run --quiet pip-audit --requirement requirements.lock --no-deps --disable-pip --progress-spinner off
 
 clean:  ## remove the environment and everything that was generated
 	@rm -rf .venv .venv-peers docs/_build docs/auto_gallery build dist .pytest_cache .mypy_cache .ruff_cache

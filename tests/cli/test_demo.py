@@ -59,6 +59,8 @@ def test_the_next_commands_run(played):
         "--epsilon", 1, "--delta", "1e-6", "-o", "north.permea",
     )  # fmt: skip
     assert trained.code == 0, trained.err
+    exported = shell("export", "north.permea", "-o", "north.onnx", "--json")
+    assert json.loads(exported.out)["inputs"] == list(VISITS_SCHEMA.features)
     drafted = shell("schema", "draft", folder / "north.csv", "-o", "your.toml")
     assert drafted.code == 0, drafted.err
 

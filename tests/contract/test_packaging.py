@@ -24,6 +24,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 MODULE_OF = {  # where the name that is imported is not the name that is installed
     "concrete-python": "concrete",
     "dp-accounting": "dp_accounting",
+    "mlflow-skinny": "mlflow",
     "pyjwt": "jwt",
     "scikit-learn": "sklearn",
     "seal-python": "seal",
@@ -37,9 +38,10 @@ LOADER = re.compile("(import|load)_module")  # functions that import a module by
 PARTS = {"cli": "cli"}  # folders whose files may import what their extra brings at once
 FOR_USERS = (
     *("cli", "plot", "federated", "service", "encrypted", "tfhe", "heartbeats"),
-    *("dask", "postgres", "sql"),
+    *("dask", "postgres", "sql", "onnx", "mlflow"),
 )
 RESOLVED_ONLY = ("tfhe", "peers")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def modules(requirements):
@@ -136,6 +138,55 @@ def uv(*words):
     return done.stderr
 
 
+EVERY_NAME = """
+import importlib, pkgutil, permea
+for name in permea.__all__:
+    getattr(permea, name)
+for module in pkgutil.iter_modules(permea.__path__):
+    if module.name not in ("cli", "__main__"):
+        room = importlib.import_module(f"permea.{module.name}")
+        for name in getattr(room, "__all__", ()):
+            assert hasattr(room, name), (module.name, name)
+"""
+MISSING_EXTRAS = """
+import numpy as np
+from importlib import import_module
+from permea import Ledger, MomentClassifier, Privacy, Schema
+from permea.tables import Number, YesNo, read_chunks
+
+schema = Schema({"a": Number(0, 1), "b": YesNo()}, label="b")
+table = {"a": [0.5] * 4, "b": ["yes", "no"] * 2}
+promise = Privacy(epsilon=1, delta=1e-6, unit="record")
+report = import_module("permea.report")
+model = MomentClassifier(schema=schema).fit(table)
+distributed = MomentClassifier(privacy=promise, schema=schema)
+tries = {
+    "cli": lambda: report.render(report.Report(title="")),
+    "plot": lambda: import_module("permea.report.plots").plot_noise(np.zeros(16), [1]),
+    "federated": lambda: import_module("permea.federation.flower.launch").require_flower(),
+    "encrypted": lambda: import_module("permea.federation.encryption").get_scheme("bfv")(
+        n_parties=2, n_classes=2, bits=8).keygen(),
+    "dask": lambda: import_module("permea._parallel").check_engine("dask"),
+    "postgres": lambda: Ledger("postgresql://nobody@localhost/none"),
+    "sql": lambda: read_chunks("duckdb:", query="SELECT 1"),
+    "heartbeats": lambda: import_module("permea.datasets").read_wfdb("none"),
+    "onnx": lambda: import_module("permea.storage").to_onnx(model),
+    "service": lambda: import_module("permea.federation.service.http").require_service(),
+    "mlflow": lambda: import_module("permea.report.tracking").log_report(report.Report(title="")),
+}
+for extra, attempt in tries.items():
+    try:
+        attempt()
+    except ImportError as error:
+        text = str(error)
+        print(extra, f"permea[{extra}]" in text and len(text.splitlines()) == 1, text)
+    except Exception as error:
+        print(extra, False, repr(error))
+    else:
+        print(extra, False, "nothing was missing")
+"""
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
@@ -179,6 +230,12 @@ def asks_for_the_extra(done):
 def test_the_wheel_alone_learns_and_says_what_the_command_needs(install):
     run = install()
     succeeds(run("-c", SMALL_FIT))
+    succeeds(run("-c", EVERY_NAME))
+    told = run("-c", MISSING_EXTRAS)
+    succeeds(told)
+    lines = told.stdout.strip().splitlines()
+    assert len(lines) >= 10
+    assert [line for line in lines if line.split()[1] != "True"] == []
     asks_for_the_extra(run(program=run.program))
     asks_for_the_extra(run("train", "--help", program=run.program))
 
@@ -204,6 +261,94 @@ def test_every_extra_installs_with_and_without_the_command_line(install, extra, 
         succeeds(run("-c", EVERY_HELP))
     elif run("-c", "import typer, pandas").returncode != 0:
         asks_for_the_extra(run(program=run.program))
+
+
+def test_the_metadata_names_the_versions_that_are_tested():
+    named = {re.search(r"3\.\d+", one)[0] for one in PROJECT["classifiers"] if ":: 3." in one}
+    assert named == set(PYTHONS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_wheel_learns_on_every_python_that_can_be_had(wheel, tmp_path, version):
+    """Others are not skipped silently: the report says which are not on this machine."""
+    place = tmp_path / "fresh"
+    found = subprocess.run(
+        [str(Path(sys.executable).parent / "uv"), "python", "find", version],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if found.returncode != 0:
+        pytest.skip(f"Python {version} is not on this machine")
+    uv("venv", "--quiet", "--python", found.stdout.strip(), place)
+    uv("pip", "install", "--quiet", "--python", place / "bin" / "python", f"{wheel}[cli]")
+    for code in (SMALL_FIT, EVERY_NAME, EVERY_HELP):
+        done = subprocess.run(
+            [place / "bin" / "python", "-c", code], capture_output=True, text=True, check=False,
+            cwd=tmp_path, timeout=200, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        )  # fmt: skip
+        succeeds(done)
+
+
+@pytest.mark.slow
+def test_the_source_distribution_installs_too(tmp_path):
+    uv("build", "--quiet", "--sdist", "--out-dir", tmp_path, ROOT)
+    uv("venv", "--quiet", "--python", sys.executable, tmp_path / "fresh")
+    python = tmp_path / "fresh" / "bin" / "python"
+    (source,) = tmp_path.glob("*.tar.gz")
+    uv("pip", "install", "--quiet", "--python", python, f"{source}[cli]")
+    for code in (SMALL_FIT, EVERY_NAME, EVERY_HELP):
+        succeeds(
+            subprocess.run(
+                [python, "-c", code],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                timeout=200,
+                env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            )
+        )
+
+
+TRACKING = """
+import json, mlflow
+from permea import KAHMClassifier, Privacy
+from permea.datasets import load_iris
+from permea.report import Report, content
+from permea.report.tracking import log_report
+
+iris = load_iris()
+promise = Privacy(epsilon=9, delta=1e-5, domain=(0, 1))
+model = KAHMClassifier(n_components=2, n_layers=1, privacy=promise).fit(iris.X, iris.y)
+report = Report(title="iris", certificates={"model": model.certificate_},
+                accuracy=content.accuracy_of(model, iris.X, iris.y))
+with mlflow.start_run() as run:
+    log_report(report, model)
+kept = mlflow.get_run(run.info.run_id)
+assert kept.data.params["permea.unit"] == "entry", kept.data.params
+assert float(kept.data.params["permea.epsilon"]) == 9
+assert abs(kept.data.metrics["permea.accuracy"] - report.accuracy.value) < 1e-9
+assert kept.data.tags["permea.status"] == "PRIVATE"
+names = {one.path for one in mlflow.MlflowClient().list_artifacts(run.info.run_id, "permea")}
+files = ("report.html", "assessment.json", "model-card.md", "certificate-0.json", "model.permea")
+for name in files:
+    assert f"permea/{name}" in names, names
+try:
+    log_report(Report(title="open", computed_from_private_rows=["attacks"]))
+except ValueError as error:
+    assert "attacks" in str(error)
+else:
+    raise AssertionError("a report from private rows was logged")
+"""
+
+
+@pytest.mark.slow
+def test_reports_are_logged_to_mlflow(install, tmp_path):
+    run = install("mlflow")
+    store = f"import os\nos.environ['MLFLOW_TRACKING_URI'] = 'file://{tmp_path}/runs'\n"
+    store += "os.environ['MLFLOW_ALLOW_FILE_STORE'] = 'true'\n"
+    succeeds(run("-c", store + TRACKING))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import changed_tests  # noqa: E402
 import import_graph  # noqa: E402
+import supply_chain  # noqa: E402
 
 PAGE = import_graph.PAGE.read_text()
 HOP = re.compile(r"^\d+\. `([\w/.]+\.py):([\w.]+)`", re.MULTILINE)
@@ -82,3 +83,24 @@ def test_a_change_is_led_to_its_tests(changed, test):
     assert (ROOT / changed).exists()
     assert (ROOT / test).exists()
     assert test in changed_tests.tests_of(changed)
+
+
+def test_the_bill_of_materials_lists_the_lock_file():
+    found = supply_chain.sbom()
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    pins = {one["purl"] for one in found["components"]}
+    assert len(pins) == len(found["components"]) > 50
+    numpy = next(one for one in found["components"] if one["name"] == "numpy")
+    assert numpy["scope"] == "required"
+    assert "BSD" in numpy["licenses"][0]["license"]["name"]
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert {re.match(r"[\w.-]+", line)[0] for line in lines if "==" in line} == {
+        one["name"] for one in found["components"]
+    }
+
+
+def test_licences_are_told_and_copyleft_is_marked():
+    table = supply_chain.licences()
+    assert re.search(r"^\| scikit-learn \| [\d.]+ \| BSD", table, re.MULTILINE)
+    assert supply_chain.COPYLEFT.search("GNU Lesser General Public License v3")
+    assert not supply_chain.COPYLEFT.search("Apache-2.0")

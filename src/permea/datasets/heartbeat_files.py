@@ -103,7 +103,7 @@ def read_wfdb(
         wfdb: Any = import_module("wfdb")
     except ImportError as error:
         raise ImportError(
-            "Reading PhysioNet annotations needs the package wfdb: pip install wfdb."
+            "Reading PhysioNet annotations needs wfdb: pip install 'permea[heartbeats]'."
         ) from error
     notes = wfdb.rdann(str(record), annotator)
     if not notes.fs:

@@ -12,5 +12,15 @@ from permea.storage.classes import register_family
 from permea.storage.container import StorageError
 from permea.storage.listing import Contents, contents
 from permea.storage.model_file import SCHEMA, load, save
+from permea.storage.onnx_export import to_onnx
 
-__all__ = ["SCHEMA", "Contents", "StorageError", "contents", "load", "register_family", "save"]
+__all__ = [
+    "SCHEMA",
+    "Contents",
+    "StorageError",
+    "contents",
+    "load",
+    "register_family",
+    "save",
+    "to_onnx",
+]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_FEATURES = 20_000
 _CACHED = 1 << 17  # entries of an array that stays in the cache
-_MARGIN = 1.0 - 2.0**-40  # more than all roundings of a row's norm together
+MARGIN = 1.0 - 2.0**-40  # more than all roundings of a row's norm together
 
 
 def default_bins(n_people: int, epsilon: float, n_columns: int) -> int:
@@ -127,7 +127,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for first, second in self.schema.pairs:
             products = Z[:, groups[first], None] * Z[:, None, groups[second]]
             Z[:, groups[_pair(first, second)]] = products.reshape(len(Z), -1)
-        Z *= _MARGIN / math.sqrt(len(groups))
+        Z *= MARGIN / math.sqrt(len(groups))
 
     def inverse_transform(self, X: Any) -> Any:
         """A pandas table of the values that features stand for.
