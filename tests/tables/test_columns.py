@@ -1,6 +1,9 @@
 """Columns: what values become, and what is said about those that cannot be read."""
 
+import contextlib
 import math
+from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from permea import MomentClassifier, Privacy
 from permea.tables import Category, Date, Number, Schema, YesNo
+from permea.tables.columns import MISSING, Blanks
+from permea.tables.frames import column_values
 
 SCHEMA = Schema(
     {
@@ -128,3 +134,68 @@ def test_polars_tables():
         assert np.array_equal(schema.encode(same), Z)
     del columns["c"]
     assert Schema.from_categories(table, columns).columns["c"] == schema.columns["c"]
+
+
+# ---- values that cannot be read ------------------------------------------------------------------
+
+ODD = [
+    1, 1.0, "1", " 1.0 ", "01", 7, "007", True, np.bool_(True), "yes", "No", None, math.nan, pd.NA,
+    pd.NaT, np.datetime64("NaT"), "NA", "-99", -99, 2**53 + 1, float(2**53), str(2**53 + 1),
+    10**400, "1e3", Decimal("1.50"), Fraction(3, 2), 1.5, date(2020, 1, 2), datetime(2020, 1, 2, 23, 59),
+    pd.Timestamp("2020-01-02 12:00"), pd.Timestamp("2020-01-02 23:30", tz="UTC"), "2020-01-02",
+    np.datetime64("2020-01-02"), np.timedelta64(5, "D"), np.int8(1), np.float32(0.1), 0.1, "0.1",
+    "1_000", "inf", math.inf, b"1", np.str_("1"), "", "a", "\u00e1", "a\u0301", 1 + 0j, 3 + 4j,
+    [1], (1,),
+]  # fmt: skip
+NEIGHBOURS = ["1", 0.5, None, "Smith", True, pd.NaT, 1j, date(2020, 1, 2), 2**70, b"1"]
+FORGIVING = [
+    Number(0, 2000, missing=True, unknown="missing"),
+    Category(["1", "7", "007", "0.1", "\u00e1"], missing=True, unknown="missing"),
+    Category(["1", "007", "7"], other=True, missing=True),
+    YesNo(missing=True, unknown="missing"),
+    Date("2000-01-01", "2030-01-01", missing=True, unknown="missing"),
+]
+
+
+@pytest.mark.parametrize("column", FORGIVING, ids=lambda column: column.kind)
+def test_what_a_value_becomes_does_not_depend_on_other_values(column):
+    """Of any type, and however a frame stores the two: no error hides a silent change here."""
+
+    def read(values):
+        positions, problems = column.read(values, Blanks([*MISSING, "-99"]))
+        assert problems == []
+        return positions
+
+    def listed(*values):
+        out = np.empty(len(values), dtype=object)
+        for place, value in enumerate(values):
+            out[place] = value
+        return out
+
+    for value in ODD:
+        alone = read(listed(value))[0]
+        for neighbour in NEIGHBOURS:
+            together = [listed(value, neighbour)]
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # complex numbers
+                together.append(column_values({"x": [value, neighbour]}, "x", "x"))
+                together.append(column_values(pd.DataFrame({"x": [value, neighbour]}), "x", "x"))
+            for values in together:
+                assert np.array_equal(read(values)[0], alone, equal_nan=True), (value, neighbour)
+
+
+def test_unknown_values_are_missing_where_that_is_declared():
+    with pytest.raises(ValueError, match="needs missing = true"):
+        YesNo(unknown="missing")
+    with pytest.raises(ValueError, match='"error" or "missing"'):
+        Number(0, 1, missing=True, unknown="other")
+    number, choice = (kind for kind in FORGIVING[:2])
+    schema = Schema({"x": number, "c": choice, "y": YesNo()}, label="y")
+    assert Schema.from_toml(schema.to_toml()) == schema
+    table = {"x": ["5", "five"], "c": ["b", "7"], "y": ["yes", "no"]}
+    assert schema.problems(table) == {}
+    positions = schema.read(table)
+    assert np.isnan(positions["x"]).tolist() == [False, True]
+    assert np.isnan(positions["c"]).tolist() == [True, False]
+    assert schema.with_roles(label="c").columns["c"].unknown == "error"
+    promise = Privacy(epsilon=1, delta=1e-6, unit="record")
+    assert MomentClassifier(privacy=promise, schema=schema).fit(table).certificate_.is_private

@@ -61,12 +61,23 @@ class Column:
     """What is known about a column before any row is seen."""
 
     missing: bool = field(default=False, kw_only=True)
+    unknown: Literal["error", "missing"] = field(default="error", kw_only=True, repr=False)
     kind: ClassVar[str]
     problem: ClassVar[str]
+
+    def _check_missing(self) -> None:
+        """What is declared about values that are missing or cannot be read."""
+        _require_flags(missing=self.missing)
+        _require(self.unknown in ("error", "missing"), 'unknown must be "error" or "missing"')
+        _require(
+            self.missing or self.unknown == "error", 'unknown = "missing" needs missing = true'
+        )
 
     def read(self, values: Values, blanks: Blanks) -> tuple[Array, list[str]]:
         """Positions of values, NaN where missing, and kinds of problems that were found."""
         positions = self._positions(values, blanks)
+        if self.unknown == "missing":
+            positions = np.where(positions == _UNKNOWN, math.nan, positions)
         missing = np.isnan(positions)
         problems = []
         if np.any(positions == _UNKNOWN):
@@ -138,6 +149,8 @@ class Number(Column):
         Step to which the numbers are known; decoded values are multiples of it.
     missing : bool, default=False
         Whether values may be missing.
+    unknown : {"error", "missing"}, default="error"
+        What becomes of a value that cannot be read; "missing" needs ``missing=True``.
 
     Examples
     --------
@@ -164,7 +177,8 @@ class Number(Column):
         _require(low < high, "low must be below high")
         _require(math.isfinite(float(high) - float(low)), "the range is too wide")
         _require(self.scale in ("linear", "log"), 'scale must be "linear" or "log"')
-        _require_flags(whole=self.whole, missing=self.missing)
+        _require_flags(whole=self.whole)
+        self._check_missing()
         require_bins(self.bins)
         if self.whole:
             _require(
@@ -295,6 +309,8 @@ class Category(Choice):
         Whether any other value is allowed and becomes "other". Without it such a value is an error.
     missing : bool, default=False
         Whether values may be missing.
+    unknown : {"error", "missing"}, default="error"
+        What becomes of a value that cannot be read; "missing" needs ``missing=True``.
 
     Examples
     --------
@@ -316,7 +332,8 @@ class Category(Choice):
         values = tuple(as_text(value) for value in self.values)
         _require(len(values) > 0, "values must not be empty")
         _require(len(set(values)) == len(values), "values must differ from each other")
-        _require_flags(other=self.other, missing=self.missing)
+        _require_flags(other=self.other)
+        self._check_missing()
         _require(not (self.other and "other" in values), '"other" is among the values: remove it')
         object.__setattr__(self, "values", values)
 
@@ -340,6 +357,8 @@ class YesNo(Choice):
         Words for each, in any case. Decoded values and class labels are the first of them.
     missing : bool, default=False
         Whether values may be missing.
+    unknown : {"error", "missing"}, default="error"
+        What becomes of a value that cannot be read; "missing" needs ``missing=True``.
 
     Examples
     --------
@@ -362,7 +381,7 @@ class YesNo(Choice):
         _require(bool(self.yes) and bool(self.no), "yes and no need a word each")
         both = {word.casefold() for word in self.yes} & {word.casefold() for word in self.no}
         _require(not both, "a word must not stand for both yes and no")
-        _require_flags(missing=self.missing)
+        self._check_missing()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -389,6 +408,8 @@ class Date(Column):
         Number of points of the grid; None leaves it to the encoder.
     missing : bool, default=False
         Whether values may be missing.
+    unknown : {"error", "missing"}, default="error"
+        What becomes of a value that cannot be read; "missing" needs ``missing=True``.
 
     Examples
     --------
@@ -410,7 +431,7 @@ class Date(Column):
         _require(self.first < self.last, "first must be before last")
         _require(self.first.year >= 1000, "first must not be before the year 1000")
         _require(isinstance(self.format, str) and len(self.format) < 100, "format must be text")
-        _require_flags(missing=self.missing)
+        self._check_missing()
         try:
             datetime.strptime(self.first.strftime(self.format), self.format)
         except ValueError:
@@ -487,8 +508,11 @@ def as_numbers(values: Values, blanks: Blanks) -> Array:
     kind = values.dtype.kind
     if kind in "mM":
         return np.full(len(values), _UNKNOWN)
-    try:  # what `float` makes of every value, in one call
-        numbers = (values if kind in "biuf" else values.astype(object)).astype(np.float64)
+    try:  # what `float` makes of every value
+        if kind in "biuf":
+            numbers = values.astype(np.float64)
+        else:
+            numbers = np.fromiter(map(float, values.tolist()), np.float64, len(values))
         numbers[~np.isfinite(numbers)] = math.nan
     except (TypeError, ValueError, OverflowError):
         numbers = np.array([_as_float(value) for value in values.tolist()], dtype=np.float64)
@@ -559,6 +583,8 @@ class _Days(_Reader):
         self._form, self._blanks = form, blanks
 
     def find(self, value: Any) -> float:
+        if isinstance(value, np.datetime64):
+            value = value.astype("datetime64[D]").item()
         if self._blanks.cover(value):
             return math.nan
         if isinstance(value, date):  # a datetime or a Timestamp too

@@ -38,7 +38,8 @@ _DRAFT_HEADER = """\
 # kind = "category"  values = ["a", "b"]; also: other = true, which allows any other value
 # kind = "yesno"     also: yes = ["1"], no = ["0"]
 # kind = "date"      first = 2020-01-01, last = 2024-12-31; also: format = "%d/%m/%Y"
-# missing = true     in every kind: values may be missing
+# missing = true     in every kind: values may be missing; with unknown = "missing" they are too
+#                    where they cannot be read, which is an error otherwise
 #
 # Columns with a role. Those of person and ignored need no entry below.
 # label = "column"      # the class to predict: a category or yesno

@@ -48,6 +48,8 @@ def column_values(frame: Any, name: str, order: Sequence[str]) -> Values:
         values = _as_array(list(column))
     if values.dtype.kind == "f" and _holds_integers(column):  # one is missing
         values = _as_array(column.to_pylist() if hasattr(column, "to_pylist") else column.to_list())
+    if values.dtype.kind == "c":  # of a frame that one complex number turned into them
+        raise ValueError(f"The column {name!r} holds complex numbers.")
     if values.ndim != 1:
         raise ValueError(f"The column {name!r} does not have one value per row.")
     return values

@@ -259,7 +259,7 @@ class Schema:
         columns = dict(self.columns)
         for role in ("label", "target"):
             if roles.get(role) in columns:
-                columns[roles[role]] = replace(columns[roles[role]], missing=False)
+                columns[roles[role]] = replace(columns[roles[role]], missing=False, unknown="error")
         return replace(self, columns=columns, **roles)
 
     @classmethod
