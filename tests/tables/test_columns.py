@@ -141,7 +141,8 @@ def test_polars_tables():
 ODD = [
     1, 1.0, "1", " 1.0 ", "01", 7, "007", True, np.bool_(True), "yes", "No", None, math.nan, pd.NA,
     pd.NaT, np.datetime64("NaT"), "NA", "-99", -99, 2**53 + 1, float(2**53), str(2**53 + 1),
-    10**400, "1e3", Decimal("1.50"), Fraction(3, 2), 1.5, date(2020, 1, 2), datetime(2020, 1, 2, 23, 59),
+    10**400, "1e3", Decimal("1.50"), Fraction(3, 2), 1.5, date(2020, 1, 2),
+    datetime(2020, 1, 2, 23, 59),
     pd.Timestamp("2020-01-02 12:00"), pd.Timestamp("2020-01-02 23:30", tz="UTC"), "2020-01-02",
     np.datetime64("2020-01-02"), np.timedelta64(5, "D"), np.int8(1), np.float32(0.1), 0.1, "0.1",
     "1_000", "inf", math.inf, b"1", np.str_("1"), "", "a", "\u00e1", "a\u0301", 1 + 0j, 3 + 4j,
