@@ -14,8 +14,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
 
 def test_the_commands_are_there():
     wanted = {"demo", "train", "predict", "fabricate", "audit", "federate", "party", "report",
-              "bench", "source", "transfer", "leakage", "keys create", "keys public", "keys trust",
-              "keys list", "keys verify", "show"}  # fmt: skip
+              "bench", "source", "transfer", "leakage", "study", "keys create", "keys public",
+              "keys trust", "keys list", "keys verify", "show"}  # fmt: skip
     assert wanted <= set(COMMANDS)
 
 
