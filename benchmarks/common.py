@@ -28,10 +28,15 @@ def options_of(description):
     return options
 
 
+def folder():
+    """Where the data lie: the folder that PERMEA_DATA names."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    return Path(os.environ.get("PERMEA_DATA", default))
+
+
 def load(name):
     """Arrays of NAME.npz in the folder that PERMEA_DATA names."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    path = Path(os.environ.get("PERMEA_DATA", default)) / f"{name}.npz"
+    path = folder() / f"{name}.npz"
     if not path.exists():
         raise SystemExit(f"{path} is missing: set PERMEA_DATA to a folder with {name}.npz.")
     return np.load(path)

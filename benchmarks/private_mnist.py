@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from common import mnist, options_of, seconds, size, table
 
-from permea import KAHMClassifier, Privacy
+from permea import KAHMClassifier, documents
 from permea.audit import density_difference
 
 SEED = {  # 004 Table 5: accuracy and mis, with noised rows (Def. 12) and fabricated ones (Def. 15)
@@ -32,10 +32,7 @@ SEED_BY_N = {  # the same at ε = 32 for other n
     5: ((0.9676, 0.01225), (0.9680, 0.00503)),
     10: ((0.9810, 0.08117), (0.9799, 0.01794)),
 }
-WAYS = {
-    "document's order": {"partition_on": "original", "branch_size": 1000},
-    "ours": {"partition_on": "noised"},
-}
+WAYS = ("document's order", "ours")
 
 
 def evaluate(clf, X, T, t):
@@ -47,15 +44,13 @@ def evaluate(clf, X, T, t):
 
 def measured(name, epsilon, n, fabricated, data, seed):
     X, y, T, t = data
-    clf = KAHMClassifier(
-        n_components=n,
-        n_layers=2 if name == "ours" and epsilon <= 2 else 5,
-        privacy=Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1)),
-        fabricate=("original" if name == "document's order" else True) if fabricated else False,
-        n_jobs=2,
-        random_state=seed,
-        **WAYS[name],
-    )
+    common = {"privacy": documents.noise(epsilon), "n_jobs": 2, "random_state": seed}
+    if name == "ours":
+        layers = 2 if epsilon <= 2 else 5
+        clf = KAHMClassifier(n_components=n, n_layers=layers, fabricate=fabricated, **common)
+    else:
+        rule = "original" if fabricated else False
+        clf = documents.kahm_classifier_004(n, fabricate=rule, **common)
     time, _ = seconds(lambda: clf.fit(X, y))
     accuracy, score = evaluate(clf, X, T, t)
     return [f"{accuracy:.4f}", f"{score:.5f}", f"{time:.0f}"]

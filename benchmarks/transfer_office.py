@@ -2,7 +2,8 @@
 
 20 source rows per class from amazon, 8 from the others; features are scaled to [0, 1] by public
 bounds (SURF counts are standardised per row; network features are clipped at 0 and 5). The
-documents' figures are for VGG-FC6 features, which could not be had: read them by rank and gap.
+documents' figures are for VGG-FC6 features, which could not be had: read them by rank and gap. The
+documents' methods are those of `permea.documents`, each with its own source; "consensus" is ours.
 What is done is kept in the folder for temporary files: ``--resume`` takes it from there, all but
 ``--again METHOD``.
 """
@@ -19,7 +20,7 @@ from scipy.stats import rankdata
 from transfer_baselines import PEERS as ALL_PEERS
 from transfer_baselines import answers, few_labels
 
-from permea import Privacy, SourceModel, TransferClassifier
+from permea import SourceModel, TransferClassifier, documents
 from permea.transfer.source2target import label_by_target, mapped
 from permea.transfer.target import number_labels
 
@@ -89,12 +90,22 @@ def through_mapping(clf, A, few, iterated):
     clf.n_features_in_ = A.shape[1]
     task = clf._task(A, numbers, classes, None)
     if iterated is None:
-        iterated = label_by_target(task, None, clf.n_layers)
+        iterated = label_by_target(task, clf.dimensions, clf.n_layers)
     model = mapped(task, *iterated)
     return classes[model.combined(model.parts(A[few < 0])).argmin(axis=1)], iterated
 
 
-METHODS = ("consensus", "centers", "source2target")
+def own_source(promise, *, p, random_state):
+    """The library's source; ``p`` is as for those of the documents."""
+    return SourceModel(privacy=promise, random_state=random_state)
+
+
+SETTINGS = {
+    "consensus": (own_source, TransferClassifier),
+    "centers": (documents.source_000, documents.transfer_000),
+    "source2target": (documents.source_001, documents.transfer_001),
+}
+METHODS = tuple(SETTINGS)
 NAMES = (*PEERS, *(named(method, epsilon) for epsilon in EPSILONS for method in METHODS))
 
 
@@ -121,10 +132,11 @@ def pair(kind, source, target, seed, told=None):
         missing = [method for method in METHODS if named(method, epsilon) not in told]
         if not missing:
             continue
-        promise = epsilon and Privacy(epsilon=epsilon, delta=1e-5, domain=(0, 1))
-        made = SourceModel(privacy=promise, random_state=seed).fit(X[chosen], y[chosen])
+        promise = epsilon and documents.noise(epsilon)
         for method in missing:
-            clf = TransferClassifier(made, method=method, random_state=seed)
+            make, classify = SETTINGS[method]
+            made = make(promise, p=X.shape[1], random_state=seed).fit(X[chosen], y[chosen])
+            clf = classify(made, random_state=seed)
             if method == "source2target":
                 said, iterated = through_mapping(clf, A, few, iterated)
             else:
@@ -151,7 +163,7 @@ def main():
     parser.add_argument("--again", metavar="METHOD", help="with --resume: measure this one anew")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    kept = Kept("transfer-office", options.resume)
+    kept = Kept("transfer-office-as-written", options.resume)
     pairs = list(permutations(size(DOMAINS, DOMAINS[:2]), 2))
     seeds = [options.seed + split for split in range(options.splits)]
     wanted = [(kind, *two, seed) for seed in seeds for kind in options.features for two in pairs]

@@ -5,14 +5,16 @@ import math
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 
+from permea import KAHMClassifier
 from permea.information import (
     information_leakage,
     privacy_leakage,
     simulate_attack,
     transferability,
 )
-from permea.information.measures import class_images
+from permea.information.measures import class_images, party_transferability
 from permea.information.study import trade_off
 from permea.report.plots import (
     plot_estimates,
@@ -202,3 +204,25 @@ def test_an_artefact_is_no_table_of_released_rows(per_record, digits):
     for measure in (information_leakage, privacy_leakage, simulate_attack):
         with pytest.raises(TypeError, match="release of moments has none"):
             measure(source, digits[0][:900])
+
+
+def test_transferability_between_parties():
+    """003 section 7: any pair of parties; a party that lacks a class is asked about the others."""
+    X, y = load_digits(n_class=3, return_X_y=True)
+    X = X / 16
+    parties = {
+        "alike": KAHMClassifier(n_components=5, n_layers=1).fit(X[:200], y[:200]),
+        "few": KAHMClassifier(n_components=5, n_layers=1).fit(X[200:230], y[200:230]),
+        "two classes": KAHMClassifier(n_components=5, n_layers=1).fit(X[y < 2], y[y < 2]),
+    }
+    parties["same"] = parties["alike"]
+    found = party_transferability(parties, X[300:400])
+    assert len(found) == 12
+    assert found["alike", "same"].value > found["alike", "few"].value
+    assert found["two classes", "alike"].n_samples < found["alike", "same"].n_samples == 100
+    stranger = KAHMClassifier(n_components=5, n_layers=1, allow_single_class=True)
+    stranger.fit(X[:30], np.full(30, 9))
+    pair = {"alike": parties["alike"], "b": stranger}
+    assert set(party_transferability(pair, X[:50])) <= {("b", "alike")}
+    with pytest.raises(TypeError, match="KAHMClassifier"):
+        party_transferability({"a": parties["alike"], "b": LogisticRegression()}, X)

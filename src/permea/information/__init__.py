@@ -15,7 +15,12 @@ from permea.information.entropy import (
 )
 from permea.information.interpreter import Estimate, Explanation, Interpreter
 from permea.information.leakage import InformationLeakage, LeakageWarning, information_leakage
-from permea.information.measures import interpretability, privacy_leakage, transferability
+from permea.information.measures import (
+    interpretability,
+    party_transferability,
+    privacy_leakage,
+    transferability,
+)
 
 __all__ = [
     "AdversaryReport",
@@ -30,6 +35,7 @@ __all__ = [
     "information_leakage",
     "interpretability",
     "neighbour_information",
+    "party_transferability",
     "privacy_leakage",
     "simulate_attack",
     "transferability",

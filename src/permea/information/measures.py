@@ -6,6 +6,8 @@ several ε, and those that 003 reports, compare.
 """
 
 import warnings
+from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -120,6 +122,78 @@ def transferability(
     if max_samples is not None and len(rows) > max_samples:
         rows = rows[np.random.default_rng(random_state).permutation(len(rows))[:max_samples]]
     return image_information(*class_images(classifier, rows))
+
+
+def party_transferability(
+    parties: Mapping[str, Any],
+    X: ArrayLike,
+    *,
+    max_samples: int | None = MAX_SAMPLES,
+    random_state: int | None = 0,
+) -> dict[tuple[str, str], InformationLeakage]:
+    """Transferability between any two parties of a federation (003 Def. 12 and section 7).
+
+    For parties A and B every row is filtered through A's and through B's model of the class that B
+    assigns to it, and the information about A's images in B's is measured. Rows of classes that one
+    of the two lacks are left out.
+
+    Parameters
+    ----------
+    parties : mapping from names to fitted classifiers
+        Models that the parties handed over, with features in common, such as `KAHMClassifier`.
+    X : array-like of shape (N, p)
+        Rows of whoever asks.
+    max_samples, random_state
+        As in `privacy_leakage`.
+
+    Returns
+    -------
+    dict
+        From (source, target) to the measure; pairs without a common class are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from permea import KAHMClassifier
+    >>> X, y = np.random.default_rng(0).random((90, 3)), np.tile([0, 1], 45)
+    >>> models = [KAHMClassifier(n_components=2, n_layers=2).fit(X[i::3], y[i::3]) for i in (0, 1)]
+    >>> found = party_transferability({"north": models[0], "south": models[1]}, X[2::3])
+    >>> sorted(found)
+    [('north', 'south'), ('south', 'north')]
+    """
+    for name, model in parties.items():
+        if not isinstance(model, ReconstructionClassifier) or model.encoder_ is not None:
+            raise TypeError(
+                f"{name} must be a classifier with images of rows, such as KAHMClassifier; a "
+                f"{type(model).__name__} in coordinates of its own has none to compare."
+            )
+    rows = np.asarray(X, dtype=np.float64)
+    if max_samples is not None and len(rows) > max_samples:
+        rows = rows[np.random.default_rng(random_state).permutation(len(rows))[:max_samples]]
+    found = {}
+    for source, target in permutations(parties, 2):
+        images = _images_of_pair(parties[source], parties[target], rows)
+        if images is not None:
+            found[source, target] = image_information(*images)
+    return found
+
+
+def _images_of_pair(source: Any, target: Any, rows: Array) -> tuple[Array, Array] | None:
+    """Images of rows by two classifiers, of the class that the second assigns."""
+    assigned = target.predict(rows)
+    common = np.intersect1d(source.classes_, assigned)
+    if not common.size:
+        return None
+    images = []
+    for model in (source, target):
+        each = [
+            model.class_models_[int(np.flatnonzero(model.classes_ == label)[0])].reconstruct(
+                rows[assigned == label]
+            )
+            for label in common
+        ]
+        images.append(np.concatenate(each))
+    return images[0], images[1]
 
 
 def image_information(by_source: ArrayLike, by_target: ArrayLike) -> InformationLeakage:
