@@ -203,7 +203,7 @@ def section(kept):
     picture = ""
     if kept["name"] in figures.FIGURES:
         picture = f"![{kept['title']}](figures/benchmark-{kept['name']}.svg)\n\n"
-    comparison = beside.compared(kept["name"], kept["output"])
+    comparison = beside.compared(kept["name"], kept["output"], "as_written" in kept)
     return (
         f"\n## {kept['title']}\n\n```console\n$ {kept['command']}\n```\n\n{kept['output']}\n\n"
         f"{comparison}{picture}"
