@@ -1,6 +1,6 @@
 """A service as a process of its own: ``permea serve`` on a loopback port, with TLS and tokens."""
 
-import os
+import select
 import signal
 import subprocess
 import sys
@@ -36,14 +36,16 @@ def private_model(path, X, y, **options):
 class Served:
     """A running service."""
 
-    def __init__(self, folder, *words, port=None, tls=True):
+    def __init__(self, folder, *words, port=None, tls=True, start=True):
         self.folder, self.port = Path(folder), port or free_port()
         self.words, self.tls = words, tls
         if tls and not (self.folder / "keys").exists():
             make_trial_certificates(self.folder / "keys", [])
         self.state = self.folder / "state"
         self.log = self.folder / "serve.log"
-        self.start()
+        self.process = None
+        if start:
+            self.start()
 
     def start(self):
         keys = self.folder / "keys"
@@ -57,9 +59,9 @@ class Served:
             self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
         deadline = time.monotonic() + START
         while not self._is_up():
+            select.select([], [], [], 0.05)
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
-            self.process.poll() or os.sched_yield()
         return self
 
     def _is_up(self):
@@ -86,6 +88,8 @@ class Served:
             askers.close()
 
     def stop(self, *, kill=False):
+        if self.process is None:
+            return None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         return self.process.wait(60)
