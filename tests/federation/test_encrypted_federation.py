@@ -1,5 +1,6 @@
 """Encrypted federation: same labels, and each role sees what it should and nothing else."""
 
+import json
 import threading
 import warnings
 from dataclasses import replace
@@ -27,8 +28,11 @@ from permea.federation.service.queue import (
     JobFailedError,
     Spool,
     load_keys,
+    pack_array,
+    pack_query,
     save_keys,
     serve,
+    wait_for,
 )
 
 X, Y = blobs(n_rows=40)
@@ -263,6 +267,34 @@ def test_plain_queries_are_refused_and_others_cannot_decrypt_an_answer(served):
     with pytest.raises(KeyError, match="not submitted here"):
         other.wait(job, 1)
     assert len(queue.wait(job, 120).labels) == 10
+
+
+def test_damaged_keys_and_questions_go_to_quarantine_and_the_next_one_is_answered(served):
+    queue = EncryptedQueue(served.folder)
+    assert len(queue.ask(X[:4], client="me", timeout=120).labels) == 4
+    holder = queue._holder
+    evaluation = holder.keys.evaluation
+    good = pack_query(holder.query(), evaluation.digest)
+    served.store.keep_key("damaged", evaluation.to_bytes()[:-7])
+    record = json.loads(good["query"])
+    damaged = {
+        "null": {"query": b"null"},
+        "no JSON": {"query": b"PK\x03\x04"},
+        "deep": {"query": b"[" * 100_000},
+        "no key": {"query": json.dumps({**record, "key": "unknown"}).encode()},
+        "damaged key": {"query": json.dumps({**record, "key": "damaged"}).encode()},
+        "other scheme": {"query": json.dumps({**record, "scheme": "{}"}).encode()},
+        "public key": {"public_key": good["public_key"][:-1]},
+        "queries": {"queries": b"\x93NUMPY"},
+    }
+    whole = {**good, "queries": pack_array(X[:4])}
+    parts = ({**whole, **part} for part in damaged.values())
+    names = [served.store.submit(one, rows=4, client="x") for one in parts]
+    assert len(queue.ask(X[:4], client="me", timeout=120).labels) == 4
+    wait_for(lambda: not served.waiting(), "the end of all jobs", 60, lambda: None)
+    for name in names:
+        job = served.store.job(name)
+        assert (job.state, len(job.reason) > 10) == ("quarantined", True)
 
 
 def test_secret_keys_do_not_lie_in_the_queue(tmp_path):

@@ -251,6 +251,22 @@ def test_what_another_program_changes_is_seen_after_it_has_ended(tmp_path):
         assert first.counts()["queued"] == number
 
 
+def test_a_second_aggregator_leaves_the_first_one_alone(tmp_path):
+    pytest.importorskip("flwr")
+    from flower_world import make_trial
+
+    from permea.federation.service.deploy import Aggregator
+
+    make_trial(tmp_path, {"a": (np.eye(3), np.arange(3))}, quorum=1)
+    first = Spool(tmp_path / "state" / "queue")
+    first.beat()
+    with FolderLock(tmp_path / "state", "aggregator"):
+        with pytest.raises(FolderInUseError, match="left alone"):
+            Aggregator(tmp_path / "federation.toml").start()
+        assert not first.is_stopping
+        assert first.last_beat() is not None
+
+
 def test_signs_of_life_come_from_this_start_of_the_machine(tmp_path):
     spool = Spool(tmp_path)
     assert spool.last_beat() is None

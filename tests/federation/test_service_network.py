@@ -44,7 +44,7 @@ def test_the_same_interface_asks_parties_on_the_network(digits, tmp_path):
     nodes = {}
     try:
         served.start()
-        with pytest.raises(ServiceError, match="not enough parties|worker does not run") as error:
+        with pytest.raises(ServiceError, match=r"not enough parties|worker does not run") as error:
             served.client("none")._json("GET", "/ready")
         assert error.value.status == 503
         early = served.client(token).submit(X_test[:30])  # before any party is there
