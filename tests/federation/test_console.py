@@ -8,11 +8,14 @@ import sys
 
 import pytest
 from browser import Browser, find_browser
+from flower_world import make_training_trial
 from service_world import Served, private_model, rows
 
+from permea.federation.moment_rounds import Journal
 from permea.federation.service.askers import Asker, DeniedError
-from permea.federation.service.console import Sessions
+from permea.federation.service.console import Sessions, _page
 from permea.federation.service.database import Database
+from permea.federation.service.network import NetworkBackend
 from permea.federation.service.queue import wait_for
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(600)]
@@ -177,3 +180,22 @@ def test_sessions_end():
             sessions.find(number)
     assert len([sessions.open(asker) for _ in range(1100)]) == 1100
     assert len(sessions._known) <= 1000
+
+
+def test_an_open_round_of_training_is_shown(tmp_path):
+    pytest.importorskip("flwr")
+    shares = {name: (X[i::3], Y[i::3] % 2) for i, name in enumerate(("p0", "p1", "p2"))}
+    terms = {"learn": "classifier", "epsilon": 20, "noise_shares": 2, "least_parties": 2}
+    agreement = make_training_trial(tmp_path, shares, **terms)
+    backend = NetworkBackend(tmp_path / "federation.toml")
+    assert (backend.training().round, backend.training().agreement) == ("", str(agreement))
+    path = backend.aggregator.config.folder / "training" / f"{agreement.digest[:32]}.json"
+    rounds = Journal(path)
+    rounds.begin("3f9a", agreement.digest)
+    rounds.done("moments", [], 2, {"p2": "not connected"})
+    values = {"training": backend.training(), "operator": "me", "backend": "b", "encrypted": False,
+              "reason": "", "parties": [], "jobs": [], "counts": {}, "askers": []}  # fmt: skip
+    text = _page("console.html", 200, **values).body.decode()
+    for word in ("3f9a", "moments (2 parties)", "p2", "not connected", "ε"):
+        assert word in text
+    backend.spool.store.close()

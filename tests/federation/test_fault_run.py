@@ -75,7 +75,7 @@ class Asker(threading.Thread):
 
     def run(self):
         client = self._served.client(self._token, timeout=30)
-        while not self.done.wait(self._random.uniform(0.1, 1.0)):
+        while not self.done.wait(self._random.uniform(0.5, 3.0)):
             size = self._random.randint(1, 20)
             try:
                 self.accepted[client.submit(self._X[:size], patience=PATIENCE)] = size

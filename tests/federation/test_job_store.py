@@ -206,6 +206,12 @@ def test_answers_are_purged_and_leave_no_trace_on_the_disk(store, tmp_path, cloc
     assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())
 
 
+def test_the_retention_that_was_given_holds_for_every_program(tmp_path):
+    assert Spool(tmp_path).retention == 7 * 86400
+    Spool(tmp_path, retention=60)
+    assert Spool(tmp_path).retention == 60
+
+
 def test_everything_is_for_the_owner_alone(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir(mode=0o755)

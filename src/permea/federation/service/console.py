@@ -170,6 +170,7 @@ def _content(service: Service, asker: Asker) -> dict[str, Any]:
         "encrypted": service.encrypted,
         "reason": service.why_not_ready(),
         "parties": parties,
+        "training": backend.training() if isinstance(backend, NetworkBackend) else None,
         "jobs": jobs,
         "counts": store.counts(),
         "askers": service.askers.all(),

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,28 @@ from permea.federation.service.deploy import Aggregator
 
 _FRESH = 2.0  # seconds for which the list of connected parties is kept
 _CHECK = 1.0  # seconds between two looks whether the processes run
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the parties learn together: the agreement that they signed, and the round that is open.
+
+    Parameters
+    ----------
+    agreement : str
+        As it is printed, with ε, δ and their unit.
+    round : str
+        Its number; nothing when no round is open.
+    stages : dict
+        Stages that are over, and how many parties replied.
+    missing : dict
+        Parties that left the round, and why.
+    """
+
+    agreement: str
+    round: str = ""
+    stages: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 class NetworkBackend:
@@ -42,7 +65,7 @@ class NetworkBackend:
                 try:
                     self.aggregator.keep_alive()
                 except (FederationError, OSError) as error:
-                    on_failure(str(error).splitlines()[0])
+                    on_failure(str(error).splitlines()[0].partition(" Its log")[0])
                     return
 
         threading.Thread(target=watch, daemon=True).start()
@@ -62,6 +85,25 @@ class NetworkBackend:
                 names = frozenset()
             self._online = (time.monotonic(), names)
         return names
+
+    def training(self) -> Training | None:
+        """What the parties learn together; None where they do not."""
+        from permea.federation.service.training import read_agreement
+
+        config = self.aggregator.config
+        if config.training is None:
+            return None
+        try:
+            agreement = read_agreement(config.training.agreement)
+        except (FederationError, ValueError, OSError) as error:
+            return Training(f"cannot be read: {type(error).__name__}")
+        path = config.folder / "training" / f"{agreement.digest[:32]}.json"
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            stages = {name: int(one["replied"]) for name, one in values["stages"].items()}
+            return Training(str(agreement), str(values["round"]), stages, dict(values["missing"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return Training(str(agreement))
 
     def _about(self) -> dict[str, Any]:
         text = self.spool.store.database.fact("about")

@@ -93,8 +93,9 @@ class Spool:
     ----------
     folder : path
         Created for its owner alone, because queries may be sensitive.
-    retention : float, default=604800
-        Seconds that answers, and jobs in quarantine, are kept.
+    retention : float, optional
+        Seconds that answers, and jobs in quarantine, are kept: from now on, by every program that
+        uses the folder. A week unless it was ever given.
     **options
         Keywords of `permea.federation.service.store.JobStore`.
 
@@ -110,10 +111,12 @@ class Spool:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, retention: float = RETENTION, **options: Any
+        self, folder: str | os.PathLike[str], *, retention: float | None = None, **options: Any
     ) -> None:
-        self.folder, self.retention = Path(folder), retention
+        self.folder = Path(folder)
         self.store = JobStore(folder, **options)
+        if retention is not None:
+            self.store.database.set_fact("retention", str(float(retention)))
         self._wake = threading.Event()  # for a worker in this process
 
     # ---- the client's side -------------------------------------------------------------------
@@ -195,6 +198,12 @@ class Spool:
     def wake(self) -> None:
         """Tell a worker in this process that there is something to do."""
         self._wake.set()
+
+    @property
+    def retention(self) -> float:
+        """Seconds that answers, and jobs in quarantine, are kept."""
+        kept = self.store.database.fact("retention")
+        return RETENTION if kept is None else float(kept)
 
     @property
     def is_stopping(self) -> bool:
