@@ -44,6 +44,8 @@ PARTY = """
 [party]
 name = "{name}"
 model = "{name}.permea"
+permits = ["distances", "encrypted", "model"]
+client_keys = "any"
 [server]
 address = "127.0.0.1:{port}"
 ca = "keys/ca.crt"

@@ -55,6 +55,7 @@ def write_party(
 name = "{name}"
 model = "{model or name}.permea"
 encrypted_only = {str(encrypted_only).lower()}
+client_keys = "any"
 
 [server]
 address = "127.0.0.1:{port}"

@@ -10,7 +10,7 @@ from federation_world import SEEDED, blobs, private_party
 
 from permea.federation import Federation, Guard, Party
 from permea.federation.encryption.protocol import KeyHolder
-from permea.federation.errors import InvalidReplyError
+from permea.federation.errors import InvalidReplyError, QuorumError
 from permea.federation.flower.launch import QUIET, FleetOnly, app_bundle, be_quiet
 from permea.federation.service.config import ConfigError, FederationConfig, PartyConfig
 from permea.federation.service.deploy import train_model
@@ -127,8 +127,14 @@ def test_encrypted_answers_over_messages_are_those_of_one_process():
     answers = [said for kind, said in replies if kind == "query.encrypted"]
     assert all(set(said) == {"ciphertext"} for said in answers)
 
-    grid.offline = {"p1"}
-    encrypted = federation.ask_encrypted(X, query, holder.keys.evaluation)
+    grid.offline = {"p1"}  # labels of two sets of parties would tell which of them decides
+    with pytest.raises(QuorumError, match="answered by p0, p1, p2, this one by p0, p2"):
+        federation.ask_encrypted(X, query, holder.keys.evaluation)
+
+    again = over(grid, **secret, quorum=2)
+    holder = KeyHolder(again.terms())
+    query = holder.query()
+    encrypted = again.ask_encrypted(X, query, holder.keys.evaluation)
     assert encrypted.missing == {"p1": "not connected"}
     expected = Federation([PARTIES[0], PARTIES[2]], **secret).predict(X)
     assert np.array_equal(holder.labels(encrypted.ciphertexts, query)[0], expected)

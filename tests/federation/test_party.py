@@ -131,7 +131,8 @@ class TestGuard:
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert [line["outcome"] for line in lines] == ["accepted", "refused"]
         assert [line["queries"] for line in lines] == [7, 21]
-        assert all(set(line) == {"time", "client", "queries", "outcome"} for line in lines)
+        known = {"time", "boot", "up", "client", "kind", "model", "queries", "outcome", "chain"}
+        assert all(set(line) == known for line in lines)
         assert log.stat().st_mode & 0o077 == 0
 
 

@@ -20,11 +20,12 @@ from permea.federation.errors import (
     SuspicionWarning,
 )
 from permea.federation.federation import Federation
+from permea.federation.guard import AuditLog, AuditLogError, Guard
 from permea.federation.merging import merged
 from permea.federation.moment_party import MomentParty
 from permea.federation.moment_rounds import Journal
 from permea.federation.moments import MomentFederation
-from permea.federation.party import Guard, Party
+from permea.federation.party import Party
 from permea.federation.schema import Schema
 from permea.federation.summary import Summary
 from permea.federation.transport import RetryPolicy
@@ -33,6 +34,8 @@ __all__ = [
     "Agreement",
     "AgreementError",
     "Answer",
+    "AuditLog",
+    "AuditLogError",
     "ConsentError",
     "Federation",
     "FederationError",

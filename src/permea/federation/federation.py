@@ -17,6 +17,7 @@ from permea._text import safe_text
 from permea.compose import ReconstructionClassifier, matching_scores
 from permea.federation import aggregate
 from permea.federation.aggregate import Aggregation, Answer, Suspicion, reasons_text
+from permea.federation.answering import AnsweringParties
 from permea.federation.encryption import EvaluationKey, get_scheme, protocol
 from permea.federation.encryption.protocol import EncryptedAnswer, EncryptedQuery, Terms
 from permea.federation.errors import FederationError, QuorumError, SchemaError
@@ -98,6 +99,8 @@ class Federation:
     ----------
     schema : Schema
         Features and classes of the federation.
+    answering : AnsweringParties
+        With ``encrypted``: the parties that every question is answered by.
     last_answer : Answer or None
         Result of the last call of `ask`, `predict` or `distances`.
 
@@ -154,6 +157,7 @@ class Federation:
         self._known: dict[str, Introduction] = {}
         self._hosted: dict[str, Party] = {}
         self._excluded: dict[str, str] = {}
+        self.answering = AnsweringParties()
         self.last_answer: Answer | None = None
         if not isinstance(parties, Sequence):
             self._channel: Channel = parties
@@ -412,6 +416,7 @@ class Federation:
         """
         terms = self.terms()
         terms.require(query)
+        terms.scheme.check_evaluation_key(evaluation_key)
         return self._encrypted_labels(X, terms, query, evaluation_key, client)
 
     def _encrypted_labels(
@@ -463,6 +468,8 @@ class Federation:
                 except FederationError as error:
                     missing[name] = safe_text(error)
             self._check_quorum(replies, missing)
+            if query is not None:
+                self.answering.agree(replies, self.names)
             parts.append(decide(replies, missing, request))
             answered.append(np.tile([name in replies for name in self.names], (len(batch), 1)))
         provenance = {"parties": self.names, "missing": missing}

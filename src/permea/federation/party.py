@@ -1,19 +1,17 @@
 """A party: an owner's model behind a guard that limits and logs what is computed for others."""
 
-import json
 import os
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from permea._arrays import Array
-from permea._text import safe_json, safe_text
+from permea._text import safe_text
 from permea.federation.errors import ConsentError, RefusedError
+from permea.federation.guard import Guard
 from permea.federation.schema import Label, Schema
 from permea.privacy import Certificate
 from permea.privacy.signing import SigningKey, TrustedKeys
@@ -22,130 +20,6 @@ from permea.storage import load, save
 if TYPE_CHECKING:
     from permea.federation.encryption.protocol import EncryptedQuery
 
-_WINDOW = 60.0  # seconds over which the rate is counted
-_TAIL = 1 << 20  # bytes of the log that are searched for the last minute
-
-
-class Guard:
-    """Limits on queries, and a log of who sent how many and when.
-
-    The log holds the time, the name of the client, the number of queries and the outcome. It never
-    holds a query, a distance or a hash of one: a hash of something guessable is as good as the
-    thing. With a log file the rate holds across processes and restarts, because it is counted from
-    the log itself.
-
-    Parameters
-    ----------
-    max_batch : int, default=1000
-        Queries in one batch.
-    per_minute : int or None, default=None
-        Queries accepted in any 60 seconds; None sets no limit.
-    log : path, optional
-        File to which one line of JSON is appended for each batch.
-    clock : callable, default=time.time
-        Seconds; another clock is for tests.
-
-    Examples
-    --------
-    >>> guard = Guard(max_batch=10, per_minute=15, clock=lambda: 0.0)
-    >>> guard.admit("hospital", 10)
-    >>> guard.admit("hospital", 11)
-    Traceback (most recent call last):
-        ...
-    permea.federation.errors.RefusedError: 11 queries in one batch; this party takes at most 10.
-    Send smaller batches.
-    >>> guard.admit("hospital", 6)
-    Traceback (most recent call last):
-        ...
-    permea.federation.errors.RefusedError: 10 of 15 queries per minute are used up; ...
-    """
-
-    def __init__(
-        self,
-        *,
-        max_batch: int = 1000,
-        per_minute: int | None = None,
-        log: str | os.PathLike[str] | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        if max_batch < 1 or (per_minute is not None and per_minute < 1):
-            raise ValueError("max_batch and per_minute must be at least 1.")
-        self.max_batch = max_batch
-        self.per_minute = per_minute
-        self.log = None if log is None else Path(log)
-        self._clock = clock
-        self._recent: list[dict[str, Any]] = []
-
-    def admit(self, client: str, n_queries: int) -> None:
-        """Accept a batch and log it, or log why not and raise `RefusedError`."""
-        with self._log_file() as file:
-            entries, now = self._recent if file is None else _read_tail(file), self._clock()
-            recent = [entry for entry in entries if entry["time"] > now - _WINDOW]
-            used = sum(e["queries"] for e in recent if e["outcome"] == "accepted")
-            reason = self._objection(n_queries, used)
-            entry = {"time": now, "client": str(client)[:100], "queries": int(n_queries)}
-            entry["outcome"] = "refused" if reason else "accepted"
-            if file is None:
-                self._recent = [*recent, entry]
-            else:
-                _append(file, entry)
-        if reason:
-            raise RefusedError(reason)
-
-    def _objection(self, n_queries: int, used: int) -> str:
-        if n_queries < 1:
-            return "The batch is empty. Send at least one query."
-        if n_queries > self.max_batch:
-            return (
-                f"{n_queries} queries in one batch; this party takes at most {self.max_batch}. "
-                "Send smaller batches."
-            )
-        if self.per_minute is not None and used + n_queries > self.per_minute:
-            return (
-                f"{used} of {self.per_minute} queries per minute are used up; {n_queries} more are "
-                "too many. Wait a minute and retry."
-            )
-        return ""
-
-    @contextmanager
-    def _log_file(self) -> Iterator[TextIO | None]:
-        """The log file under a lock that other processes respect; None without one."""
-        if self.log is None:
-            yield None
-            return
-        import fcntl  # the log is shared between processes, which needs a POSIX lock
-
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.log, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
-
-
-def _append(file: TextIO, entry: dict[str, Any]) -> None:
-    """Add a line to the log; it is on disk when this returns."""
-    size = file.seek(0, os.SEEK_END)
-    if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-        file.write("\n")  # end a line that a crash cut short
-    file.write(safe_json(entry) + "\n")
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _read_tail(file: TextIO) -> list[dict[str, Any]]:
-    """Entries at the end of the log; a line that was cut short by a crash is skipped."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _TAIL))
-    entries = []
-    for line in file:
-        try:
-            entry = json.loads(line)
-            entries.append({"time": float(entry["time"]), **entry})
-        except (ValueError, KeyError, TypeError):
-            continue
-    return entries
-
-
 OBJECTIONS = {
     "not private": "nothing is promised about the training rows",
     "seeded": "the noise can be repeated and removed by whoever learns the seed",
@@ -153,6 +27,8 @@ OBJECTIONS = {
     "unverified": "the certificate was read from outside and no trusted key has signed it",
 }
 """Objections to which an owner can consent, and what each of them means."""
+PERMITS = ("distances", "encrypted", "model")
+"""What a party can answer: distances in the clear, encrypted distances, the model itself."""
 _DRAWN = 200  # rows of each class that tell how long distances are
 _INFORMATION_ONLY = {"unverified"}  # displayed with the party; joining needs no consent to it
 
@@ -177,11 +53,16 @@ class Party:
         allowed too, and never needed.
     guard : Guard, optional
         Limits on the queries. Without one, every batch is accepted.
+    permits : collection of str, optional
+        What others are answered, of `PERMITS`; everything else is refused, and the refusal logged.
+        By default all of it: in one process the owner is who asks. The file of a deployed party
+        permits distances alone unless it says more.
     encrypted_only : bool, default=False
-        Reply with ciphertexts only: distances and the model itself do not leave in the clear.
+        Permit ``"encrypted"`` alone: distances and the model itself do not leave in the clear.
     client_keys : collection of str, optional
         SHA-256 digests (`PublicKey.digest`) of the clients' public keys that this party encrypts
-        for. Without them any key is accepted, also one that an aggregator made for itself.
+        for; an empty collection accepts none. By default any key is accepted, also one that an
+        aggregator made for itself.
 
     Attributes
     ----------
@@ -216,15 +97,18 @@ class Party:
         *,
         consent: str | Collection[str] = (),
         guard: Guard | None = None,
+        permits: Collection[str] = PERMITS,
         encrypted_only: bool = False,
-        client_keys: Collection[str] = (),
+        client_keys: Collection[str] | None = None,
     ) -> None:
         self.name = checked_name(name)
+        self.permits = frozenset({"encrypted"} if encrypted_only else permits)
+        if unknown := sorted(self.permits - set(PERMITS)):
+            raise ValueError(f"permits must be among {', '.join(map(repr, PERMITS))}; {unknown}.")
         self._classifier = classifier
         self._consent = {consent} if isinstance(consent, str) else set(consent)
         self._guard = guard
-        self.encrypted_only = encrypted_only
-        self._client_keys = frozenset(client_keys)
+        self._client_keys = None if client_keys is None else frozenset(client_keys)
         self._refuse_unless_private()
         self.schema = Schema.of(classifier)
         self.schema.check()
@@ -298,9 +182,8 @@ class Party:
         ndarray of shape (m, len(classes))
             Γ of 004 Def. 6, in multiples of ``unit_of_distance``.
         """
-        if self.encrypted_only:
-            raise RefusedError("This party replies to encrypted queries only.")
-        return self._measured(X, classes, client)
+        self.require("distances", client, len(np.asarray(X)))
+        return self._measured(X, classes, client, "distances")
 
     def encrypted_distances(
         self, X: ArrayLike, query: "EncryptedQuery", *, client: str = "unknown"
@@ -318,17 +201,50 @@ class Party:
         """
         from permea.federation.encryption.protocol import encrypt_reply
 
-        if self._client_keys and query.public_key.digest not in self._client_keys:
-            raise RefusedError(
-                "The query is encrypted under a key that is not among the client keys which this "
-                "party accepts. Its owner can add the digest of the client's public key."
-            )
-        return encrypt_reply(self._measured(X, query.classes, client), query)
+        n_queries, digest = len(np.asarray(X)), query.public_key.digest
+        self.require("encrypted", client, n_queries)
+        if self._client_keys is not None:
+            if digest not in self._client_keys:
+                self._refuse(
+                    client, n_queries, "encrypted",
+                    "The query is encrypted under a key that is not among the client keys which "
+                    "this party accepts. Its owner can add the digest of the client's public key.",
+                )  # fmt: skip
+            client = f"key {digest[:16]}"  # whoever holds it is who asks
+        return encrypt_reply(self._measured(X, query.classes, client, "encrypted"), query)
 
-    def _measured(self, X: ArrayLike, classes: Sequence[Label] | None, client: str) -> Array:
+    @property
+    def encrypted_only(self) -> bool:
+        """Whether nothing but ciphertexts leaves."""
+        return self.permits == {"encrypted"}
+
+    def require(self, kind: str, client: str, n_queries: int = 1) -> None:
+        """Raise `RefusedError`, and log it, unless the owner permits a kind of answer."""
+        if kind in self.permits:
+            return
+        if self.encrypted_only:
+            what = "This party replies to encrypted queries only; its model stays."
+        else:
+            allowed = ", ".join(sorted(self.permits)) or "nothing"
+            what = f"The owner of this party does not permit {kind!r}; permitted: {allowed}."
+        self._refuse(client, n_queries, kind, what)
+
+    def _refuse(self, client: str, n_queries: int, kind: str, reason: str) -> None:
+        if self._guard is not None:
+            self._guard.refuse(client, n_queries, kind, reason)
+        raise RefusedError(reason)
+
+    def note(self, client: str, kind: str) -> None:
+        """Log that something other than distances left."""
+        if self._guard is not None:
+            self._guard.admit(client, 1, kind)
+
+    def _measured(
+        self, X: ArrayLike, classes: Sequence[Label] | None, client: str, kind: str
+    ) -> Array:
         queries = self.schema.check_queries(X)
         if self._guard is not None:
-            self._guard.admit(client, len(queries))
+            self._guard.admit(client, len(queries), kind)
         found = np.asarray(self._classifier.distances(queries)) / self.unit_of_distance
         return found if classes is None else align_classes(found, self.schema.classes, classes)
 

@@ -194,8 +194,10 @@ class LocalChannel:
         return run_calls({name: partial(work, self._parties[name]) for name in names}, timeout)
 
 
-def model_bytes(party: Party) -> bytes:
-    """A party's model file as it may leave its owner."""
+def model_bytes(party: Party, client: str = "aggregator") -> bytes:
+    """A party's model file, if its owner permits that it leaves."""
+    party.require("model", client)
+    party.note(client, "model")
     with tempfile.TemporaryDirectory(prefix="permea-") as folder:
         return party.hand_over(Path(folder) / "model.permea").read_bytes()
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from permea.federation.encryption import engine as seal_engine
 from permea.federation.encryption.engine import RINGS, Engine, Parameters
 from permea.federation.encryption.scheme import (
+    DamagedMessageError,
     EncryptionError,
     EvaluationKey,
     MismatchError,
@@ -439,6 +440,20 @@ class BFV(Scheme):
     # ---- aggregator ------------------------------------------------------------------------------
     def _public_part(self, evaluation_key: EvaluationKey) -> PublicKey:
         return PublicKey.of(self.fingerprint, evaluation_key.key_id, evaluation_key.parts[:1])
+
+    def _check_parts(self, parts: list[bytes], n_queries: int) -> None:
+        expected = self.layout.ciphertexts * len(self._batch_sizes(n_queries))
+        if len(parts) != expected:
+            raise MismatchError(f"a reply of {len(parts)} ciphertexts, expected {expected}")
+        context = seal_engine.context_of(self.seal_parameters)
+        for part in parts:
+            seal_engine.load_fresh(context, part)
+
+    def _load_key(self, key: EvaluationKey) -> None:
+        try:
+            Engine(self.seal_parameters, key.parts)
+        except (RuntimeError, ValueError) as error:
+            raise DamagedMessageError(f"an evaluation key cannot be read: {error}") from None
 
     def _aggregate(
         self, evaluation_key: EvaluationKey, parties: list[list[bytes]], n_queries: int

@@ -134,6 +134,15 @@ def load_ciphertext(context: Any, data: bytes) -> Any:
     return ciphertext
 
 
+def load_fresh(context: Any, data: bytes) -> Any:
+    """Read a ciphertext that an encryption made: two polynomials, all primes, not transparent."""
+    ciphertext = load_ciphertext(context, data)
+    fresh = context.first_context_data().parms_id()
+    if ciphertext.size() != 2 or ciphertext.parms_id() != fresh or ciphertext.is_transparent():
+        raise DamagedMessageError("a ciphertext is not one that an encryption makes")
+    return ciphertext
+
+
 def encrypt_slots(
     parameters: Parameters, public_key: bytes, rows: Iterable[NDArray[np.uint64]]
 ) -> list[bytes]:

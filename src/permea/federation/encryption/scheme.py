@@ -221,7 +221,7 @@ class Key:
     @property
     def key_id(self) -> str:
         """Identifier shared by the three keys of one `keygen` and by all that is made with them."""
-        return str(self.header["key"])
+        return str(self.header.get("key"))
 
     @property
     def digest(self) -> str:
@@ -450,11 +450,27 @@ class Scheme(ABC):
         self, key: EvaluationKey, message: bytes, party: int, n_queries: int, query_id: str
     ) -> None:
         """Raise unless a ciphertext is intact and replies to this query for this party."""
-        header, _ = unpack(message, "ciphertext")
+        header, parts = unpack(message, "ciphertext")
         self._check_header("a ciphertext", header, key.key_id)
         expected = {"party": party, "n_queries": n_queries, "query": query_id}
         for name, value in expected.items():
             require_same(f"{name} of a ciphertext", header.get(name), value, "reply to the query")
+        self._check_parts(parts, n_queries)
+
+    def check_evaluation_key(self, key: EvaluationKey) -> None:
+        """Aggregator: raise unless a key can be used; called when it arrives."""
+        self._check_key(key, EvaluationKey)
+        self._load_key(key)
+
+    def _check_parts(self, parts: list[bytes], n_queries: int) -> None:
+        """Raise unless the parts of a ciphertext can be read and are as many as needed."""
+        if not parts:
+            raise DamagedMessageError("a ciphertext without contents: send it again")
+
+    def _load_key(self, key: EvaluationKey) -> None:
+        """Raise `DamagedMessageError` unless an evaluation key can be read."""
+        if not key.parts:
+            raise DamagedMessageError("an evaluation key without contents: send it again")
 
     def _check_key(self, key: Key, kind: type[Key]) -> None:
         if not isinstance(key, kind):
@@ -464,11 +480,11 @@ class Scheme(ABC):
     def _check_header(self, what: str, header: dict[str, Any], key_id: str) -> None:
         require_same(
             f"the parameter hash of {what}",
-            header["parameters"],
+            header.get("parameters"),
             self.fingerprint,
             "parties, classes, bits, scale and scheme must be the same for all",
         )
-        require_same(f"the key of {what}", header["key"], key_id, "use one key set for all")
+        require_same(f"the key of {what}", header.get("key"), key_id, "use one key set for all")
 
     def _check_codes(self, codes: ArrayLike) -> NDArray[np.int64]:
         array = np.asarray(codes)

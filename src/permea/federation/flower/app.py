@@ -14,6 +14,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from permea.federation.aggregate import Answer
+from permea.federation.answering import AnsweringParties
 from permea.federation.errors import PartyTimeoutError
 from permea.federation.federation import Federation
 from permea.federation.flower.grid import exchange
@@ -204,6 +205,7 @@ def make_server_app(main: Callable[[Any, Any], None]) -> Any:
 def run_queue(grid: Any, config: FederationConfig) -> None:
     """The program of a deployed aggregator: it processes the jobs in the queue."""
     federation = Federation.over(FlowerChannel(grid, tuple(config.keys)), **config.settings)
+    federation.answering = AnsweringParties(config.folder / "answering.json")
     serve(federation, Spool(config.folder / "queue"))
 
 

@@ -5,6 +5,7 @@ the reader). The server side is a channel for `MomentFederation`, so that rounds
 certificates are the code of one process.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from permea.federation.agreement import Agreement, AgreementError, parsed_object
 from permea.federation.errors import FederationError, InvalidReplyError, RefusedError
 from permea.federation.flower.app import FlowerChannel
 from permea.federation.flower.replies import Record, Replies
+from permea.federation.guard import AuditLog
 from permea.federation.messages import Message
 from permea.federation.moment_party import MomentParty
 from permea.federation.moment_rounds import (
@@ -38,7 +40,9 @@ _MOST_ARRAYS = 16
 # ---- at a party ------------------------------------------------------------------------------
 
 
-def moment_replies(party: MomentParty, readers: TrustedKeys | None) -> Replies:
+def moment_replies(
+    party: MomentParty, readers: TrustedKeys | None, *, log: AuditLog | None = None
+) -> Replies:
     """The replies of a party with rows.
 
     Parameters
@@ -48,10 +52,26 @@ def moment_replies(party: MomentParty, readers: TrustedKeys | None) -> Replies:
     readers : TrustedKeys or None
         Readers whose keys the party encrypts with. Without one, only agreements in which every
         party adds all of the noise are served.
+    log : AuditLog, optional
+        Where every question is noted, with its outcome.
     """
+
+    def note(question: Question, outcome: str) -> None:
+        if log is not None:
+            about = {"stage": question.stage[:20], "round": question.round_id[:64]}
+            log.append({"time": time.time(), "kind": "moments", **about, "outcome": outcome})
 
     def moments(record: Record) -> dict[str, Any]:
         question = _question(record)
+        try:
+            found = answered(question, record)
+        except Exception:
+            note(question, "refused")
+            raise
+        note(question, "answered")
+        return found
+
+    def answered(question: Question, record: Record) -> dict[str, Any]:
         encryption = None
         if party.agreement.noise == "shared":
             encryption = _encryption(party, readers, question, record)

@@ -1,5 +1,6 @@
 """Configuration files of an aggregator (``federation.toml``) and a party (``clinic-a.toml``)."""
 
+import hashlib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from permea.compose import FuzzyClassifier, KAHMClassifier, MembershipClassifier
-from permea.federation.party import Guard, Party
+from permea.federation.guard import Guard
+from permea.federation.party import Party
 from permea.federation.transport import RetryPolicy
 from permea.models.hull import HullClassifier
 from permea.privacy import Privacy
@@ -20,12 +22,16 @@ _FEDERATION_KEYS = {
     "classes", "encrypted", "scheme", "bits", "scale", "n_jobs",
 }  # fmt: skip
 _SERVER_KEYS = {"host", "port", "ca", "certificate", "key", "folder"}
-_PARTY_KEYS = {"name", "model", "trusted", "consent", "encrypted_only", "client_keys"}
+_PARTY_KEYS = {
+    "name", "model", "trusted", "consent", "permits", "encrypted_only", "client_keys",
+}  # fmt: skip
 _LINK_KEYS = {"address", "ca", "key", "folder"}
 _MOMENT_KEYS = {"training", "agreement", "trusted", "reader", "data", "ledger", "dataset"}
 _READER_KEYS = {"name", "agreement", "trusted", "sign"}
 _TRAINING_KEYS = {"training", "agreement", "reader"}
-_GUARD_KEYS = {"max_batch", "per_minute", "log"}
+_GUARD_KEYS = {
+    "max_batch", "per_minute", "per_client_per_minute", "answers", "per_client", "log",
+}  # fmt: skip
 FAMILIES: dict[str, type] = {
     "kahm": KAHMClassifier,
     "membership": MembershipClassifier,
@@ -242,6 +248,24 @@ def _column_values(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _party_options(path: str | os.PathLike[str], party: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords for `Party`: what the owner permits, with the defaults of a deployed party."""
+    found = {"permits": ["distances"]}
+    found |= {key: party[key] for key in ("consent", "permits", "encrypted_only") if key in party}
+    if found.get("encrypted_only") or "encrypted" in found["permits"]:
+        keys = party.get("client_keys")
+        if keys is None:
+            raise ConfigError(
+                f"{path}: client_keys is missing in [party]. Encrypted distances are for the "
+                "clients whose public keys are named there, by their digests; an empty list "
+                'accepts nobody yet, and "any" everybody, also an aggregator that makes a key of '
+                "its own and reads the distances."
+            )
+        if keys != "any":
+            found["client_keys"] = keys
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class MomentFiles:
     """Table ``[moments]`` of a party: rows that are learned from together with other parties.
@@ -342,7 +366,9 @@ class PartyConfig:
         File of the keys whose signature on the model counts. Without one, the certificate of a
         model from a file is an unverified claim.
     options : dict
-        Further keywords for `Party`: ``consent``, ``encrypted_only``, ``client_keys``.
+        Further keywords for `Party`: ``consent``, ``permits``, ``encrypted_only``,
+        ``client_keys``. Distances alone are permitted unless the file says more; for encrypted
+        ones it must name the clients' keys.
     address : str
         ``host:port`` of the aggregator.
     ca, key : Path
@@ -379,14 +405,13 @@ class PartyConfig:
         tables = {"train": _TRAIN_KEYS | _MODEL_KEYS, "moments": _MOMENT_KEYS}
         file = _File(path, {**known, **tables})
         party, name = file.table("party"), str(file.value("party", "name"))
-        own = ("consent", "encrypted_only", "client_keys")
         moments = MomentFiles.of(file) if file.table("moments") else None
         alone = moments is not None and "model" not in party
         return cls(
             name=name,
             model=None if alone else file.file("party", "model"),
             trusted=file.file("party", "trusted") if "trusted" in party else None,
-            options={key: party[key] for key in own if key in party},
+            options=_party_options(path, party),
             address=str(file.value("server", "address")),
             ca=file.file("server", "ca"),
             key=file.file("server", "key"),
@@ -403,4 +428,5 @@ class PartyConfig:
             raise ConfigError(f"{self.path}: model is missing in [party].")
         trusted = None if self.trusted is None else TrustedKeys.load(self.trusted)
         guard = Guard(**self.guard)
+        guard.model = hashlib.sha256(self.model.read_bytes()).hexdigest()[:32]
         return Party.from_file(self.name, self.model, trusted=trusted, guard=guard, **self.options)

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from permea._files import write_atomically
 from permea.federation.errors import FederationError
 from permea.federation.flower import launch
+from permea.federation.guard import AuditLog
 from permea.federation.service.config import FederationConfig, PartyConfig, node_config
 from permea.federation.service.database import FolderLock
 from permea.federation.service.queue import EncryptedQueue, JobResult, Spool, wait_for
@@ -276,7 +277,8 @@ def train_model(config: PartyConfig) -> None:
 
 
 def prepare(config: PartyConfig) -> None:
-    """Train a model if there is none; raise when it may not join."""
+    """Train a model if there is none; raise when it may not join, or its log is damaged."""
+    AuditLog(config.guard["log"]).entries()
     if config.model is None:
         return
     if not config.model.exists():

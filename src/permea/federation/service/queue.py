@@ -450,6 +450,19 @@ class EncryptedQueue:
         self._holder: KeyHolder | None = None
         self._queries: dict[str, EncryptedQuery] = {}
 
+    def digest(self, *, timeout: float = 600.0) -> str:
+        """Digest of the public key: what parties name in ``client_keys``."""
+        return self._held(timeout, lambda: None).keys.public.digest
+
+    def _held(self, timeout: float, check: Check) -> KeyHolder:
+        """The holder of keys for the terms of now."""
+        what = "the terms: they are published when enough parties are connected"
+        terms = wait_for(self.spool.terms, what, timeout, check)
+        if self._holder is None or self._holder.terms != terms:  # other terms need other keys
+            self._holder = KeyHolder(terms, self._kept_keys(terms))
+            self._queries.clear()
+        return self._holder
+
     def submit(
         self, X: ArrayLike, *, client: str, timeout: float = 600.0, check: Check = lambda: None
     ) -> str:
@@ -457,14 +470,10 @@ class EncryptedQueue:
 
         Waits up to ``timeout`` seconds for the terms, which need as many parties as the quorum.
         """
-        what = "the terms: they are published when enough parties are connected"
-        terms = wait_for(self.spool.terms, what, timeout, check)
-        if self._holder is None or self._holder.terms != terms:  # other terms need other keys
-            self._holder = KeyHolder(terms, self._kept_keys(terms))
-            self._queries.clear()
-        query = self._holder.query()
-        queries = terms.schema.check_queries(X)
-        key = self._holder.keys.evaluation
+        holder = self._held(timeout, check)
+        query = holder.query()
+        queries = holder.terms.schema.check_queries(X)
+        key = holder.keys.evaluation
         job = self.spool.submit(queries, client=client, query=query, evaluation_key=key)
         self._queries[job] = query
         return job

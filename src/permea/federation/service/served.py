@@ -43,7 +43,9 @@ class ServedParty:
         from permea.federation.service.training import party_moments
 
         name, about = config.name, [files.training, files.agreement, files.trusted, files.data]
-        kept: Replies = self._kept("moments", about, lambda: party_moments(name, files))
+        kept: Replies = self._kept(
+            "moments", about, lambda: party_moments(name, files, config.guard.get("log"))
+        )
         return kept
 
     def _reader(self, config: ReaderConfig) -> Replies:

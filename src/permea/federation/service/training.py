@@ -18,6 +18,7 @@ from permea.federation.errors import FederationError
 from permea.federation.flower.app import FlowerChannel
 from permea.federation.flower.moments import FlowerMoments, moment_replies, reader_replies
 from permea.federation.flower.replies import Replies
+from permea.federation.guard import AuditLog
 from permea.federation.moment_party import MomentParty
 from permea.federation.moment_rounds import Journal
 from permea.federation.moments import MomentFederation
@@ -131,10 +132,11 @@ def _rows(path: Path, schema: Schema | None) -> tuple[Any, Any, Any]:
         return arrays["X"], arrays["y"], people
 
 
-def party_moments(name: str, files: MomentFiles) -> Replies:
-    """What a party with rows replies."""
+def party_moments(name: str, files: MomentFiles, log: Path | None = None) -> Replies:
+    """What a party with rows replies; every question is logged."""
     readers = None if files.reader is None else TrustedKeys.load(files.reader)
-    return moment_replies(moment_party(name, files), readers)
+    note = None if log is None else AuditLog(log)
+    return moment_replies(moment_party(name, files), readers, log=note)
 
 
 def reader_of(config: ReaderConfig) -> Replies:
