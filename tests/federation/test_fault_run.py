@@ -91,7 +91,7 @@ class Night:
         self.nodes = {name: PartyNode(folder / f"{name}.toml").start() for name in NAMES}
         self.log = open(folder / "garbage.log", "wb")  # noqa: SIM115
         self.garbage = None
-        self.memory, self.counts = [], {}
+        self.memory, self.counts, self.next = [], {}, []
         self.keep_running()
 
     def keep_running(self):
@@ -110,9 +110,12 @@ class Night:
         self.memory.append(psutil.Process(self.served.process.pid).memory_info().rss / 2**20)
 
     def fault(self):
-        name = self.random.choice(
-            ["kill_service", "kill_party", "stop_party", "kill_worker", "kill_link", "full_disk"]
-        )
+        """One of each kind, in an order that is drawn anew, and so on."""
+        if not self.next:
+            self.next = ["kill_service", "kill_party", "stop_party", "kill_worker", "kill_link",
+                         "full_disk"]  # fmt: skip
+            self.random.shuffle(self.next)
+        name = self.next.pop()
         self.counts[name] = self.counts.get(name, 0) + 1
         getattr(self, name)()
 
@@ -179,7 +182,7 @@ def test_every_accepted_job_is_answered_or_reported_and_none_twice(digits, tmp_p
             asker.start()
         end = time.monotonic() + 60 * MINUTES
         while time.monotonic() < end:
-            pause(night.random.uniform(5, 25))
+            pause(night.random.uniform(3, 20))
             night.keep_running()
             night.fault()
         for asker in askers:

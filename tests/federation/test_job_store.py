@@ -100,16 +100,17 @@ def test_an_unexpected_fault_is_tried_again_and_shows_no_value(store, tmp_path, 
 
 
 @pytest.mark.parametrize("part", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\xff\xff", b"PK\x03\x04"])
-def test_a_damaged_question_goes_to_quarantine_and_blocks_nothing(store, tmp_path, part):
+def test_a_damaged_question_goes_to_quarantine_and_blocks_nothing(tmp_path, part):
     from federation_world import blobs, plain_party
 
     from permea.federation import Federation
 
     X, y = blobs(n_rows=10)
     federation = Federation([plain_party("a", X, y)])
+    spool = Spool(tmp_path)
+    store = spool.store
     bad = store.submit({"queries": part}, rows=1, client="me")
     encrypted = store.submit({"queries": pack_array(X), "query": b"null"}, rows=1, client="me")
-    spool = Spool(tmp_path)
     good = spool.submit(X, client="me")
     assert [spool.answer_next(federation) for _ in range(3)] == [bad, encrypted, good]
     assert len(spool.result(good).labels) == len(X)
