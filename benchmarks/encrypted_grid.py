@@ -3,7 +3,7 @@
 A sixth of the cases each: random codes, many ties, missing classes, all codes equal, codes next to
 infinity, and (half of the last sixth) nobody knows any class. A case passes when the decrypted
 label is the plain arg min of the quantised distances, ties to the lowest class. Each setting uses
-the circuit that is fastest for its cases. The whole grid takes about half an hour on two cores;
+the circuit that is fastest for its cases. The whole grid takes some minutes on two cores;
 ``--parties``, ``--classes`` and ``--bits`` choose a part of it, ``--cases`` their number. Settings
 that are done are kept in the folder for temporary files: ``--resume`` takes them from there.
 """

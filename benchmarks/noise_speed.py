@@ -10,7 +10,8 @@ import numpy as np
 from common import options_of, seconds, size, table
 
 from permea.privacy import Privacy, release
-from permea.privacy.sampling import CryptographicBits, discrete_gaussian, discrete_laplace
+from permea.privacy.gaussian import discrete_gaussian
+from permea.privacy.sampling import CryptographicBits, discrete_laplace
 
 
 def main():

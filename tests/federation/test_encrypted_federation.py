@@ -188,8 +188,8 @@ def test_terms_and_queries_survive_serialisation():
 
 def test_a_few_queries_take_the_circuit_that_is_fastest_for_few():
     federation = Federation(PARTIES, encrypted=True, bits=12)
-    assert federation.terms().scheme.circuit == "pairs"
-    assert federation.terms(n_queries=2).scheme.circuit == "thermometer"
+    assert federation.terms().scheme.circuit == "bits"
+    assert federation.terms(n_queries=2).scheme.circuit == "digits"
 
 
 def test_a_query_under_other_terms_is_refused():

@@ -21,15 +21,16 @@ from privacy_checks import (
 )
 from scipy import special, stats
 
+from permea.privacy.gaussian import _GaussianCells, discrete_gaussian
 from permea.privacy.sampling import (
     CryptographicBits,
     ExactTable,
     SeededBits,
     bernoulli,
     bit_source,
-    discrete_gaussian,
     discrete_laplace,
     discrete_staircase,
+    exponential,
     uniform_below,
     uniforms,
 )
@@ -221,7 +222,28 @@ def test_wide_gaussian_is_normal_on_its_grid(sigma):
     assert not agrees_with_cdf(wrong, lambda x: special.ndtr((x + 0.5) / sigma))
 
 
-@pytest.mark.parametrize("sigma", [0.8, 50.0, 1e12])
+@pytest.mark.parametrize("sigma", [2.7, 300.5])
+def test_magnitudes_beyond_the_cells_follow_the_same_law(sigma):
+    """With cells for one standard deviation only, a third of the draws lie beyond."""
+    cells = _GaussianCells(Fraction(sigma), 1)
+    sample = cells.draw(N // 100, SeededBits(24), 2.0**-40)
+    assert np.mean(np.abs(sample) >= cells.end) > 0.2
+    assert agrees_with_cdf(sample, gaussian_cdf(sigma))
+    assert is_symmetric(sample)
+    cells.end += cells.end // 2  # control: what lies beyond starts too far out
+    assert not agrees_with_cdf(cells.draw(N // 100, SeededBits(24), 2.0**-40), gaussian_cdf(sigma))
+
+
+def test_the_bound_of_a_cell_is_below_all_its_probabilities():
+    cells = _GaussianCells(Fraction(1e6), 8)
+    for h in range(0, cells.n_cells, 37):
+        last = 2**cells.cell_bits - 1
+        far = (h << cells.cell_bits) + last
+        exponent = -cells.halved * last * (far + (h << cells.cell_bits))
+        assert Decimal(cells._least[h] * (1 - 2.0**-40)) < exponential(exponent, 30)
+
+
+@pytest.mark.parametrize("sigma", [0.8, 50.0, 1000.0, 1e12])
 def test_doubles_decide_as_decimals_do(sigma):
     """With a wide band every coin is decided by decimals; not one decision differs."""
     quick = discrete_gaussian(sigma, 1500, SeededBits(23))

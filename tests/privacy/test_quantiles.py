@@ -11,6 +11,7 @@ from privacy_checks import refutes
 
 from permea.privacy import Budget, BudgetExceededError, Certificate, Ledger, Privacy
 from permea.privacy.counts import Codes, plan_counts, release_counts, sum_counts
+from permea.privacy.gaussian import discrete_gaussian
 from permea.privacy.quantiles import (
     BRANCHES,
     CELLS,
@@ -20,7 +21,7 @@ from permea.privacy.quantiles import (
     tree_codes,
 )
 from permea.privacy.release import UnreadableRowsError
-from permea.privacy.sampling import SeededBits, discrete_gaussian
+from permea.privacy.sampling import SeededBits
 from permea.tables import Category, Number, Schema
 
 PROMISE = Privacy(epsilon=1.0, delta=1e-5, unit="record", domain=(0, 1))

@@ -12,8 +12,9 @@ from privacy_checks import refutes
 from permea.privacy import Budget, BudgetExceededError, Ledger, Privacy
 from permea.privacy.composition import tight_epsilon
 from permea.privacy.counts import Codes, sum_counts
+from permea.privacy.gaussian import discrete_gaussian
 from permea.privacy.release import UnreadableRowsError
-from permea.privacy.sampling import SeededBits, discrete_gaussian
+from permea.privacy.sampling import SeededBits
 from permea.privacy.stages import MOST_CELLS, ChargedCounts, Stage, plan_stages
 
 PROMISE = Privacy(epsilon=1.0, delta=1e-3, unit="record")

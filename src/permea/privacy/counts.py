@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike
 from permea._arrays import Array, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, tight_epsilon
+from permea.privacy.gaussian import discrete_gaussian
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event
 from permea.privacy.moments import RELATIONS, Neighbours, row_weights
 from permea.privacy.noise import gaussian_mu, grid_sigma, grid_slack
 from permea.privacy.release import RELEASES, pay, read_after_charge
-from permea.privacy.sampling import RandomState, bit_source, discrete_gaussian
+from permea.privacy.sampling import RandomState, bit_source
 from permea.privacy.units import Privacy
 from permea.tables import Schema
 

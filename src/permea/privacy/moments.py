@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from permea._arrays import Array, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, tight_epsilon
+from permea.privacy.gaussian import LARGEST_SIGMA, discrete_gaussian
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event
 from permea.privacy.noise import gaussian_mu, grid_slack
@@ -38,13 +39,7 @@ from permea.privacy.people import count_rows as count_rows
 from permea.privacy.people import row_weights as row_weights
 from permea.privacy.release import RELEASES, Release, pay
 from permea.privacy.rowwise import shrink_rows
-from permea.privacy.sampling import (
-    LARGEST_SIGMA,
-    BitSource,
-    RandomState,
-    bit_source,
-    discrete_gaussian,
-)
+from permea.privacy.sampling import BitSource, RandomState, bit_source
 from permea.privacy.units import Privacy
 
 Neighbours = Literal["replace", "add/remove"]

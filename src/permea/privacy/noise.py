@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from permea._arrays import Array, Integers
+from permea.privacy.gaussian import discrete_gaussian
 from permea.privacy.sampling import (
     CHUNK,
     BitSource,
     RandomState,
     bit_source,
-    discrete_gaussian,
     discrete_laplace,
     discrete_staircase,
     uniforms,

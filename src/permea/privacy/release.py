@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from permea._arrays import Array, Indices, Integers
 from permea.privacy.certificate import NOT_PROTECTED, Certificate
 from permea.privacy.composition import Loss, compose, failure, laplace_slack, simple_epsilon
+from permea.privacy.gaussian import discrete_gaussian
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event, Receipt
 from permea.privacy.noise import (
@@ -33,15 +34,7 @@ from permea.privacy.noise import (
     grid_slack,
 )
 from permea.privacy.people import check_rows_of_people
-from permea.privacy.sampling import (
-    CHUNK,
-    BitSource,
-    Process,
-    RandomState,
-    bit_source,
-    discrete_gaussian,
-    this_process,
-)
+from permea.privacy.sampling import CHUNK, BitSource, Process, RandomState, bit_source, this_process
 from permea.privacy.units import Privacy
 
 if TYPE_CHECKING:

@@ -176,9 +176,8 @@ CHUNK = 1 << 16  # entries per step: the scratch arrays stay in the cache of a c
 RADIX_BITS = 10  # a geometric variable is sampled in digits of this many bits
 TOP = 512  # values of the leading digit before it overflows into a fresh draw
 MIN_RATE = 2.0**-44  # scales beyond this would leave no room in 64-bit integers
-LARGEST_SIGMA = 2**44 - 1  # nor would these
 
-_GUARD = 20  # decimal digits kept beyond what a decision needs
+GUARD = 20  # decimal digits kept beyond what a decision needs
 _WORD_DIGITS = 20  # 64 bits are less than 20 decimal digits
 
 Law = Callable[[int], list[Decimal]]
@@ -247,7 +246,7 @@ class ExactTable:
         column = (words >> column_shift).view(np.int64)
         words &= (np.uint64(1) << column_shift) - np.uint64(1)
         words >>= np.uint64(64 - self._word_bits)
-        outcome = np.where(words < self._threshold[column], column, self._alias[column])
+        outcome = np.where(words < self._threshold.take(column), column, self._alias.take(column))
         for place in np.flatnonzero(outcome == self.size):
             outcome[place] = self._draw_remainder(source)
         return outcome
@@ -262,7 +261,7 @@ class ExactTable:
     def _half_remainder(self, outcome: int, digits: int) -> Decimal:
         """The probability ``f_i / 2`` with an absolute error below ``10**-digits``."""
         need = digits + _WORD_DIGITS
-        with localcontext(Context(prec=need + 2 * _GUARD)):
+        with localcontext(Context(prec=need + 2 * GUARD)):
             remainder = self._law(need)[outcome] * 2**self._word_bits - self._weights[outcome]
             return Decimal(remainder / 2)
 
@@ -280,8 +279,8 @@ def bernoulli(probability: Callable[[int], Decimal], source: BitSource) -> bool:
     while True:
         depth += 1
         number = (number << 64) | int(source.words(1)[0])
-        digits = _WORD_DIGITS * depth + _GUARD
-        with localcontext(Context(prec=digits + 2 * _GUARD)):
+        digits = _WORD_DIGITS * depth + GUARD
+        with localcontext(Context(prec=digits + 2 * GUARD)):
             low, high = Decimal(number) / 2 ** (64 * depth), Decimal(number + 1) / 2 ** (64 * depth)
             value, error = probability(digits), Decimal(10) ** (2 - digits)
             if high <= value - error:
@@ -299,24 +298,24 @@ def uniform_below(bound: int, count: int, source: BitSource) -> Integers:
     return out
 
 
-def _exp(exponent: Fraction) -> Decimal:
+def decimal_exp(exponent: Fraction) -> Decimal:
     """The exponential of a rational number in the precision of the current context."""
     return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
 
 
-def _exp_to(exponent: Fraction, digits: int) -> Decimal:
+def exponential(exponent: Fraction, digits: int) -> Decimal:
     """The exponential of a rational number at most zero, with an error below ``10**-digits``."""
-    with localcontext(Context(prec=digits + _GUARD)):
-        return _exp(exponent)
+    with localcontext(Context(prec=digits + GUARD)):
+        return decimal_exp(exponent)
 
 
 def _digit_law(rate: Fraction) -> Law:
     """Law of one digit of a geometric variable: ``P(i) ~ exp(-rate i)``, ``i < 2**RADIX_BITS``."""
 
     def law(digits: int) -> list[Decimal]:
-        with localcontext(Context(prec=digits + 2 * _GUARD)):
-            ratio = _exp(-rate)
-            norm = (1 - ratio) / (1 - _exp(-rate * 2**RADIX_BITS))
+        with localcontext(Context(prec=digits + 2 * GUARD)):
+            ratio = decimal_exp(-rate)
+            norm = (1 - ratio) / (1 - decimal_exp(-rate * 2**RADIX_BITS))
             return [norm * power for power in _powers(ratio, 2**RADIX_BITS)]
 
     return law
@@ -338,14 +337,14 @@ def _top_law(rate: Fraction, sign_rate: Fraction | None, point_mass: Fraction) -
     """
 
     def law(digits: int) -> list[Decimal]:
-        with localcontext(Context(prec=digits + 2 * _GUARD)):
+        with localcontext(Context(prec=digits + 2 * GUARD)):
             mass = Decimal(point_mass.numerator) / Decimal(point_mass.denominator)
-            ratio = _exp(-rate)
+            ratio = decimal_exp(-rate)
             powers = _powers(ratio, TOP)
             digit = [(1 - ratio) * power for power in powers[:-1]] + [powers[-1]]
             negative = Decimal(0)
             if sign_rate is not None:
-                negative = _exp(-sign_rate) / (1 + _exp(-sign_rate))
+                negative = decimal_exp(-sign_rate) / (1 + decimal_exp(-sign_rate))
             pairs = ((p * (1 - negative), p * negative) for p in digit)
             return [(1 - mass) * p for pair in pairs for p in pair] + [mass]
 
@@ -440,10 +439,10 @@ def discrete_laplace(
     if not 0 <= mass <= 1:
         raise ValueError("The point mass is a probability and lies between 0 and 1.")
     tables = _laplace_tables(exact_rate, mass, word_bits)
-    return _in_chunks(size, lambda count: tables.draw(count, source))
+    return in_chunks(size, lambda count: tables.draw(count, source))
 
 
-def _in_chunks(size: int, draw: Callable[[int], Integers]) -> Integers:
+def in_chunks(size: int, draw: Callable[[int], Integers]) -> Integers:
     """Fill an array piece by piece, so that scratch memory does not grow with its size."""
     out = np.empty(size, dtype=np.int64)
     for start in range(0, size, CHUNK):
@@ -452,96 +451,12 @@ def _in_chunks(size: int, draw: Callable[[int], Integers]) -> Integers:
     return out
 
 
-def discrete_gaussian(
-    sigma: Fraction | float, size: int, source: BitSource, *, margin: float = 2.0**-40
-) -> Integers:
-    """Draw from the discrete Gaussian law ``P(x) ~ exp(-x**2 / (2 sigma**2))``, exactly.
-
-    Rejection from the discrete Laplace law of scale ``t = floor(sigma) + 1`` with acceptance
-    probability ``exp(-(|x| - sigma**2 / t)**2 / (2 sigma**2))`` (Canonne, Kamath and Steinke 2020,
-    Algorithm 3). A double decides when the uniform number lies outside ``margin`` (relative) of
-    the probability, which is far more than its rounding error; inside, decimals decide.
-
-    Parameters
-    ----------
-    sigma : Fraction or float
-        From about 0.5 up to ``2**44 - 1`` grid steps.
-    size : int
-        How many integers to draw.
-    source : BitSource
-        Where the bits come from.
-    margin : float
-        Half-width of the band that is decided exactly; larger values only cost time.
-
-    Examples
-    --------
-    >>> from permea.privacy.sampling import SeededBits
-    >>> x = discrete_gaussian(100.0, 10_000, SeededBits(0))
-    >>> bool(97 < x.std() < 103)
-    True
-    """
-    exact = Fraction(sigma)
-    if not 0 < exact < LARGEST_SIGMA:
-        raise ValueError(
-            "sigma must be positive and below 2**44 grid steps. "
-            "Use a coarser grid (a smaller `resolution`) or less noise."
-        )
-    scale = int(exact) + 1
-    tables = _laplace_tables(Fraction(1, scale), Fraction(0), 64)
-
-    def draw(count: int) -> Integers:
-        kept: list[Integers] = []
-        missing = count
-        while missing > 0:
-            proposal = tables.draw(int(1.6 * missing) + 16, source)
-            accepted = proposal[_accept_gaussian(proposal, exact, scale, source, margin)]
-            kept.append(accepted[:missing])
-            missing -= kept[-1].size
-        return np.concatenate(kept)
-
-    return _in_chunks(size, draw)
-
-
-def _accept_gaussian(
-    proposal: Integers, sigma: Fraction, scale: int, source: BitSource, margin: float
-) -> NDArray[np.bool_]:
-    """Exact coins with probability ``exp(-(|x| - sigma**2/t)**2 / (2 sigma**2))``."""
-    words = source.words(proposal.size)
-    standard = (np.abs(proposal) - float(sigma * sigma / scale)) / float(sigma)
-    gamma = 0.5 * standard * standard
-    probability = np.exp(-gamma)
-    band = margin * (1.0 + gamma) * probability + 2.0**-60
-    uniform = words.astype(np.float64) * 2.0**-64
-    accept: NDArray[np.bool_] = uniform < probability
-    for place in np.flatnonzero(np.abs(uniform - probability) <= band):
-        distance = abs(int(proposal[place])) - sigma * sigma / scale
-        exponent = -distance * distance / (2 * sigma * sigma)
-        replay = _Replay(int(words[place]), source)
-        accept[place] = bernoulli(partial(_exp_to, exponent), replay)
-    return accept
-
-
-class _Replay:
-    """A stream that repeats one word that was already drawn, then goes on with its source."""
-
-    def __init__(self, word: int, source: BitSource) -> None:
-        self._word: int | None = word
-        self._source = source
-        self.seeded = source.seeded
-
-    def words(self, count: int) -> Words:
-        if self._word is None or count != 1:
-            return self._source.words(count)
-        word, self._word = self._word, None
-        return np.array([word], dtype=np.uint64)
-
-
 def _stage_law(epsilon: Fraction, bound: int, inner: int) -> Law:
     """Law of (stage, part) of the staircase; the last stage stands for "or more"."""
 
     def law(digits: int) -> list[Decimal]:
-        with localcontext(Context(prec=digits + 2 * _GUARD)):
-            ratio = _exp(-epsilon)
+        with localcontext(Context(prec=digits + 2 * GUARD)):
+            ratio = decimal_exp(-epsilon)
             powers = _powers(ratio, TOP)
             stage = [(1 - ratio) * power for power in powers[:-1]] + [powers[-1]]
             outer = (bound - inner) * ratio / (inner + (bound - inner) * ratio)
@@ -592,7 +507,7 @@ def discrete_staircase(
             negative[wrong] = uniform_below(2, wrong.size, source) == 1
         return np.where(negative, -out, out)
 
-    return _in_chunks(size, draw)
+    return in_chunks(size, draw)
 
 
 @lru_cache(maxsize=16)

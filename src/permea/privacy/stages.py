@@ -26,12 +26,13 @@ from permea.privacy.counts import (
     row_steps,
     sum_counts,
 )
+from permea.privacy.gaussian import discrete_gaussian
 from permea.privacy.ledger import Ledger
 from permea.privacy.ledger_events import Event
 from permea.privacy.moments import Neighbours
 from permea.privacy.noise import gaussian_mu, grid_slack
 from permea.privacy.release import pay, read_after_charge
-from permea.privacy.sampling import RandomState, bit_source, discrete_gaussian
+from permea.privacy.sampling import RandomState, bit_source
 from permea.privacy.units import Privacy
 
 MOST_CELLS = 2**22  # of all tables of one stage: public, and counted whether they are used or not

@@ -1,21 +1,20 @@
 """Default scheme: BFV with public-key encryption and SIMD packing (seal-python).
 
-Two circuits compute arg min over classes of the minimum over parties on packed ciphertexts. Both
-end in one number per (query, class) that is zero exactly for the winning class; a uniform non-zero
-mask makes all the others uniform on 1..t−1 (t is prime), so the key holder learns the label and
-nothing else: neither a distance, nor the runner-up, nor which party won. Ties go to the lowest
-class index. Codes lie in 0..2^bits − 2 (`infinity_code`).
+A party knows which of its classes is nearest: it encrypts that one alone, as a number of
+``bits + ⌈log₂ classes⌉`` bits, distance first and class last. The smallest number of all parties
+then names the arg min over classes of the minimum over parties, ties to the lowest class index.
+Two circuits find it on packed ciphertexts. Both end in one number per (query, class) that is zero
+exactly for the winning class; a uniform non-zero mask makes all the others uniform on 1..t−1 (t is
+prime), so the key holder learns the label and nothing else: neither a distance, nor the runner-up,
+nor which party won. Codes lie in 0..2^bits − 2 (`infinity_code`).
 
-`Thermometer` is linear in the number of parties and exponential in bits; `Pairs` compares all pairs
-of candidates bit by bit and is quadratic in parties and linear in bits. `docs/proofs/encryption.md`
-proves both.
+`Digits` answers few queries fast, `Bits` many at once. `docs/proofs/encryption.md` proves both.
 """
 
 import math
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -37,7 +36,7 @@ from permea.federation.encryption.scheme import (
 )
 
 Slots = NDArray[np.uint64]
-Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], list[Any]]
+_PRODUCT_COST = 3.5  # a product of ciphertexts in units of a rotation, measured
 
 
 def _log2(count: int) -> int:
@@ -46,161 +45,219 @@ def _log2(count: int) -> int:
 
 
 class Circuit(ABC):
-    """Layout and evaluation for fixed public numbers in a ring of `degree`."""
+    """Layout and evaluation for fixed public numbers in a ring of `degree`.
+
+    Slots are (outer, …, candidate, …, query): every party is a candidate, and a rival of every
+    candidate. Both circuits count the rivals that are smaller than a candidate, its rank, in all
+    places of the outer dimension, where the classes stand in groups of `spread`.
+    """
 
     name: ClassVar[str]
+    spread: int  #: size of the outer dimension
+    stride: int  #: slots from one candidate to the next
     batch: int  #: queries per ciphertext; 0 when not even one fits
     levels: int  #: multiplicative depth before the mask
-    largest_value: int  #: largest number that must stay below the plaintext modulus
     addition_bits: int  #: bits of noise that sums can add
     rotations: list[int]  #: every rotation that is used; keys exist for these only
-    multiplications: int  #: ciphertext products per batch
+    work: float  #: products and rotations per batch, in rotations
     ciphertexts: int  #: ciphertexts per party and batch
-    results: int = 1  #: ciphertexts of the result per batch
 
     def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
         self.degree, self.n_parties, self.n_classes, self.bits = degree, n_parties, n_classes, bits
         self.row = degree // 2  # slots that one rotation cycles through; a ciphertext has two rows
+        self.n_candidates = int(2 ** _log2(n_parties))  # with places that no party fills
+        self.width = bits + _log2(n_classes)  # bits of a candidate
+        self.largest_value = n_parties
+
+    @property
+    def results(self) -> int:
+        """Ciphertexts of the result per batch."""
+        return -(-self.n_classes // self.spread)
 
     @abstractmethod
-    def encode(self, codes: NDArray[np.int64]) -> list[Slots]:
+    def encode(self, codes: NDArray[np.int64], party: int) -> list[Slots]:
         """Slots that a party encrypts for one batch, codes of shape (batch, classes)."""
 
     @abstractmethod
+    def ranks(self, engine: Engine, sums: list[Any]) -> Any:
+        """Rank of each candidate in all places of the outer dimension."""
+
     def evaluate(
-        self, engine: Engine, run: Runner, parties: list[list[bytes]], n_queries: int
+        self, engine: Engine, parties: Sequence[Sequence[bytes]], n_queries: int
     ) -> list[bytes]:
         """One batch of all parties to results that the key holder can decrypt."""
+        sums = [engine.add([engine.load(x) for x in each]) for each in zip(*parties, strict=True)]
+        ranks = self.ranks(engine, sums[: -self.results])
+        where, results = self.positions(n_queries), []
+        for group, other_class in enumerate(sums[-self.results :]):
+            left = _log2(self.n_parties)
+            factors = engine.add([ranks, engine.at_level(other_class, left)])
+            while left:  # the product over the candidates is zero iff one has rank 0 and the class
+                left -= 1
+                factors = engine.at_level(factors, left + 1)
+                factors = engine.multiply(factors, engine.rotate(factors, self.stride << left))
+            chosen = np.zeros(self.degree, dtype=bool)
+            chosen[where[where // self.degree == group] % self.degree] = True
+            results.append(engine.finish(engine.mask(engine.at_level(factors, 0), chosen)))
+        return results
 
-    @abstractmethod
     def positions(self, n_queries: int) -> NDArray[np.intp]:
         """Place of (query, class) in the concatenated result slots, shape (n_queries, classes)."""
+        half, place = np.stack(np.divmod(np.arange(n_queries), self.batch // 2))[:, :, None]
+        group, outer = np.divmod(np.arange(self.n_classes), self.spread)
+        slot = half * self.row + outer * (self.row // self.spread) + place
+        return np.asarray(group * self.degree + slot, dtype=np.intp)
 
     def cost(self, n_primes: int) -> float:
         """Work per batch in the unit of one butterfly pass, to choose between circuits."""
-        return self.multiplications * self.degree * math.log2(self.degree) * n_primes
+        return self.work * self.degree * math.log2(self.degree) * n_primes
 
-    def _row_and_column(self, n_queries: int) -> NDArray[np.intp]:
-        """Row and column of each query of a batch, shape (2, n_queries, 1)."""
-        return np.stack(np.divmod(np.arange(n_queries), self.batch // 2))[:, :, None]
+    def _candidates(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The nearest class of each query as one number, distance first; shape (2, queries)."""
+        nearest = codes.argmin(axis=1)
+        numbers = (codes.min(axis=1) << _log2(self.n_classes)) + nearest
+        return np.asarray(numbers.reshape(2, -1))
 
-
-# ---- thermometer ---------------------------------------------------------------------------------
-def minimum_over_parties(
-    engine: Engine, party_parts: Sequence[bytes], shift: int
-) -> tuple[bytes, ...]:
-    """M = ∏ over parties of T (level 1), with U = 1 − M and U moved by one threshold."""
-    M = engine.product([engine.load(part) for part in party_parts], remaining=1)
-    U = engine.one_minus(M)
-    return tuple(bytes(x.to_string()) for x in (M, U, engine.rotate(U, shift)))
-
-
-def excess_over_rivals(
-    engine: Engine, M: bytes, rivals: bytes, stride: int, count: int, positions: NDArray[np.bool_]
-) -> bytes:
-    """Mask · Σ_v M[v] · rivals[v]."""
-    terms = engine.at_level(engine.multiply(engine.load(M), engine.load(rivals)), 0)
-    total = engine.cyclic_sum(terms, stride, count)
-    return bytes(engine.mask(total, positions).to_string())
+    def _other_class(self, numbers: NDArray[np.int64], party: int) -> list[Slots]:
+        """[class of the candidate ≠ c] for each group of classes; 1 where there is no candidate."""
+        classes = np.arange(self.results * self.spread).reshape(self.results, 1, self.spread, 1)
+        mine = numbers & ((1 << _log2(self.n_classes)) - 1)
+        slots = np.zeros((self.results, 2, self.spread, self.row // self.spread), dtype=np.uint64)
+        own = party * self.stride
+        slots[..., own : own + self.batch // 2] = mine[None, :, None, :] != classes
+        if party == 0:
+            slots[..., self.n_parties * self.stride : self.n_candidates * self.stride] = 1
+        return list(slots.reshape(self.results, -1))
 
 
-def running_sums(engine: Engine, terms: Sequence[Any]) -> list[Any]:
-    """Sums of the first 1, 2, … terms."""
-    sums = list(terms[:1])
-    for term in terms[1:]:
-        sums.append(engine.add([sums[-1], term]))
-    return sums
+class Digits(Circuit):
+    """Candidates as digits, a digit d as unit vector [d = v] and as threshold vector [d < v].
 
+    Slots are (value, digit, candidate, rival, query): one product compares all digits of all
+    candidates with those of all rivals, [b < a] = Σ_v [a = v] [b < v] and [a = b] likewise, and
+    neighbouring digits are combined by
 
-def evaluate_batch(
-    engine: Engine, circuit: Circuit, parties: list[list[bytes]], n_queries: int
-) -> list[bytes]:
-    """A whole batch in one process."""
-    return circuit.evaluate(
-        engine, lambda task, calls: [task(engine, *args) for args in calls], parties, n_queries
-    )
+        greater = greater_high + equal_high · greater_low,  equal = equal_high · equal_low.
 
-
-class Thermometer(Circuit):
-    """Thermometer codes: a distance a is the vector T[v] = [a ≥ v], v = 0, …, 2^bits − 1.
-
-    Slots hold (threshold, query), one ciphertext per class. The minimum over parties is the product
-    M_c[v] = ∏ᵢ T_ic[v] = [m_c ≥ v], and with U = 1 − M
-
-        rank_c = Σ_v M_c[v] (Σ_{d>c} U_d[v] + Σ_{d<c} U_d[v+1])
-               = Σ_{d>c} max(m_c − m_d, 0) + Σ_{d<c} max(m_c + 1 − m_d, 0),
-
-    which is zero iff c wins. Depth ⌈log₂ parties⌉ + 1.
+    Depth 1 + ⌈log₂ digits⌉ + ⌈log₂ parties⌉.
     """
 
-    name = "thermometer"
+    name = "digits"
 
     def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
         super().__init__(degree, n_parties, n_classes, bits)
-        self.thresholds = int(2**bits)
-        width = self.row // self.thresholds
-        self.batch = 2 * width
-        self.levels = _log2(n_parties) + 1
-        self.largest_value = (n_classes - 1) * self.thresholds
-        self.addition_bits = _log2(n_classes) + bits + _log2(min(n_classes, self.thresholds))
-        self.rotations = [width << power for power in range(bits)]
-        self.multiplications = n_classes * n_parties
-        self.ciphertexts = n_classes
-        self.results = -(-n_classes // self.thresholds)
+        pairs, size = self.n_candidates**2, _log2(n_parties)
+        fitting: list[tuple[float, int, int, int, int]] = []
+        for merges in range(self.width.bit_length()):
+            digit_bits = -(-self.width // 2**merges)
+            n_products = 1 + (merges > 0) + max(2 * merges - 1, 0)
+            n_rotations = digit_bits * (1 + (merges > 0)) + max(2 * merges - 1, 0) + size
+            if pairs * 2 ** (merges + digit_bits) <= self.row:
+                work = (_PRODUCT_COST * n_products + n_rotations) * (1 + merges + size)
+                fitting.append((work, merges, digit_bits, n_products, n_rotations))
+        _, self.merges, self.digit_bits, n_products, n_rotations = min(
+            fitting, default=(0.0, 0, 0, 0, 0)
+        )
+        self.n_digits, self.spread = int(2**self.merges), int(2**self.digit_bits)
+        queries = self.row // (self.spread * self.n_digits * pairs) if fitting else 0
+        self.batch = 2 * queries
+        self.stride = self.n_candidates * queries
+        self.levels = 1 + self.merges + size
+        self.addition_bits = 2 * size + self.digit_bits + self.merges + 2
+        self.work = _PRODUCT_COST * n_products + n_rotations
+        self.work += self.results * size * (_PRODUCT_COST + 1)
+        digit = self.stride * self.n_candidates
+        steps = [(queries, size), (self.stride, size), (digit, self.merges)]
+        steps.append((self.row // self.spread, self.digit_bits))
+        self.rotations = sorted({step << power for step, count in steps for power in range(count)})
+        self.ciphertexts = 2 + (self.merges > 0) + self.results
 
-    def encode(self, codes: NDArray[np.int64]) -> list[Slots]:
+    def encode(self, codes: NDArray[np.int64], party: int) -> list[Slots]:
         """Slots that a party encrypts for one batch."""
-        thresholds = np.arange(self.thresholds)[None, :, None]
-        planes = []
-        for column in codes.T:
-            reached = column.reshape(2, 1, self.batch // 2) >= thresholds
-            planes.append(reached.astype(np.uint64).ravel())
-        return planes
+        numbers = self._candidates(codes)
+        shifts = self.digit_bits * np.arange(self.n_digits)[::-1]  # the leading digit comes first
+        digits = (numbers[:, None, :] >> shifts[:, None]) & (self.spread - 1)
+        values = np.arange(self.spread)[:, None, None]
+        unit, below = digits[:, None] == values, digits[:, None] < values
+        shape = (2, self.spread, self.n_digits, self.n_candidates, self.n_candidates, -1)
+        planes = np.zeros((3, 2 * self.row), dtype=np.uint64)
+        candidate, below_it, equal_to_it = (plane.reshape(shape) for plane in planes)
+        candidate[:, :, :, party] = unit[:, :, :, None]
+        below_it[:, :, :, :, party] = below[:, :, :, None]
+        equal_to_it[:, :, :, :, party] = unit[:, :, :, None]
+        return [*planes[: 2 + (self.merges > 0)], *self._other_class(numbers, party)]
 
-    def positions(self, n_queries: int) -> NDArray[np.intp]:
-        """Place of (query, class) in the result slots."""
-        half, place = self._row_and_column(n_queries)
-        result, threshold = np.divmod(np.arange(self.n_classes), self.thresholds)
-        slot = half * self.row + threshold * (self.batch // 2) + place
-        return np.asarray(result * self.degree + slot, dtype=np.intp)
-
-    def evaluate(
-        self, engine: Engine, run: Runner, parties: list[list[bytes]], n_queries: int
-    ) -> list[bytes]:
-        """One batch of all parties to results that the key holder can decrypt."""
-        width = self.batch // 2
-        per_class = [([party[c] for party in parties], width) for c in range(self.n_classes)]
-        minima = run(minimum_over_parties, per_class)
-        U = [engine.load(item[1]) for item in minima]
-        shifted = [engine.load(item[2]) for item in minima]
-        where = self.positions(n_queries)
-        later, earlier = running_sums(engine, U[:0:-1])[::-1], running_sums(engine, shifted[:-1])
-        tasks = []
-        for c in range(self.n_classes):
-            rivals = engine.add(later[c : c + 1] + earlier[max(c - 1, 0) : c])
-            chosen = np.zeros(self.degree, dtype=bool)
-            chosen[where[:, c] % self.degree] = True
-            tasks.append((minima[c][0], bytes(rivals.to_string()), width, self.thresholds, chosen))
-        masked = [engine.load(item) for item in run(excess_over_rivals, tasks)]
-        groups = range(0, self.n_classes, self.thresholds)
-        return [engine.finish(engine.add(masked[g : g + self.thresholds])) for g in groups]
+    def ranks(self, engine: Engine, sums: list[Any]) -> Any:
+        """Rank of each candidate, in the places of the first rival and the first digit."""
+        left, queries = self.levels - 1, self.batch // 2
+        found = [engine.at_level(engine.multiply(sums[0], other), left) for other in sums[1:]]
+        found = [engine.cyclic_sum(x, self.row // self.spread, self.spread) for x in found]
+        for merge in range(self.merges):
+            above, equal = (engine.at_level(x, left - merge) for x in found)
+            step = (self.stride * self.n_candidates) << merge
+            found = [engine.add([above, engine.multiply(equal, engine.rotate(above, step))])]
+            if merge < self.merges - 1:
+                found.append(engine.multiply(equal, engine.rotate(equal, step)))
+        ranks = engine.at_level(found[0], _log2(self.n_parties))
+        for power in range(_log2(self.n_parties)):
+            ranks = engine.add([ranks, engine.rotate(ranks, queries << power)])
+        return ranks
 
 
-# ---- all pairs -----------------------------------------------------------------------------------
-def greater(engine: Engine, left: Sequence[bytes], right: Sequence[bytes], remaining: int) -> bytes:
-    """[a > b] in every slot from bit planes, most significant first.
+class Bits(Circuit):
+    """Candidates as bits: slots are (rival, candidate, query), one ciphertext for each bit.
 
-    Per bit ab = a·b, greater = a − ab, equal = 1 − a − b + 2ab; then neighbours are combined by
-    greater = greater_high + equal_high · greater_low, equal = equal_high · equal_low.
+    Per bit ab = a·b, greater = a − ab, equal = 1 − a − b + 2ab; then neighbours are combined as in
+    `Digits`. Depth 1 + ⌈log₂(bits + ⌈log₂ classes⌉)⌉ + ⌈log₂ parties⌉.
     """
+
+    name = "bits"
+
+    def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
+        super().__init__(degree, n_parties, n_classes, bits)
+        size = _log2(n_parties)
+        self.spread = self.n_candidates
+        self.stride = self.row // self.n_candidates**2
+        self.batch = 2 * self.stride
+        self.levels = 1 + _log2(self.width) + size
+        self.addition_bits = 2 * size + _log2(self.width) + 1
+        outer = self.row // self.spread
+        self.rotations = sorted(
+            {step << power for step in (outer, self.stride) for power in range(size)}
+        )
+        n_products = 3 * self.width - 2 - _log2(self.width) + self.results * size
+        self.work = _PRODUCT_COST * n_products + size * (1 + self.results)
+        self.ciphertexts = 2 * self.width + self.results
+
+    def encode(self, codes: NDArray[np.int64], party: int) -> list[Slots]:
+        """Slots that a party encrypts for one batch."""
+        numbers = self._candidates(codes)
+        shape = (2, self.n_candidates, self.n_candidates, self.batch // 2)
+        left, right = np.zeros((2, *shape), dtype=np.int64)
+        left[:, :, party] = numbers[:, None]
+        right[:, party] = numbers[:, None]
+        if party == 0:
+            right[:, self.n_parties :] = 2**self.width - 1  # smaller than no candidate
+        shifts = range(self.width - 1, -1, -1)
+        planes = [((x >> s) & 1).astype(np.uint64).ravel() for x in (left, right) for s in shifts]
+        return [*planes, *self._other_class(numbers, party)]
+
+    def ranks(self, engine: Engine, sums: list[Any]) -> Any:
+        """Rank of each candidate in the places of all rivals."""
+        beaten = greater(
+            engine, sums[: self.width], sums[self.width :], remaining=_log2(self.n_parties)
+        )
+        return engine.cyclic_sum(beaten, self.row // self.spread, self.spread)
+
+
+def greater(engine: Engine, left: Sequence[Any], right: Sequence[Any], remaining: int) -> Any:
+    """[a > b] in every slot from bits, most significant first."""
     row: list[tuple[Any, Any]] = []
     level = remaining + _log2(len(left))
-    for a_bytes, b_bytes in zip(left, right, strict=True):
-        a, b = (engine.at_level(engine.load(x), level + 1) for x in (a_bytes, b_bytes))
+    for a, b in zip(left, right, strict=True):
         ab = engine.multiply(a, b)
         above = engine.subtract(a, ab)
-        equal = engine.one_minus(engine.add([above, engine.subtract(b, ab)]))
-        row.append((above, equal))
+        row.append((above, engine.one_minus(engine.add([above, engine.subtract(b, ab)]))))
     while len(row) > 1:
         row = [(engine.at_level(g, level), e and engine.at_level(e, level)) for g, e in row]
         merged: list[tuple[Any, Any]] = []
@@ -211,74 +268,17 @@ def greater(engine: Engine, left: Sequence[bytes], right: Sequence[bytes], remai
             merged.append((engine.add([above, engine.multiply(equal, low_above)]), both))
         row = merged + row[len(row) & ~1 :]
         level -= 1
-    return bytes(engine.at_level(row[0][0], remaining).to_string())
+    return engine.at_level(row[0][0], remaining)
 
 
-class Pairs(Circuit):
-    """All pairs of candidates: slots hold (rival class d, class c, query), one ciphertext per bit.
-
-    Party i's class c is beaten by party j's class d iff a_ic + [d < c] > a_jd; the number of rivals
-    that beat it is its rank, and rank_c = ∏ᵢ rank_ic is zero iff class c wins through any party.
-    Depth 1 + ⌈log₂ bits⌉ + ⌈log₂ parties⌉.
-    """
-
-    name = "pairs"
-
-    def __init__(self, degree: int, n_parties: int, n_classes: int, bits: int) -> None:
-        super().__init__(degree, n_parties, n_classes, bits)
-        self.rivals = int(2 ** _log2(n_classes))  # a power of two, so that sums are cyclic
-        stride = self.row // self.rivals
-        self.batch = 2 * (stride // n_classes)
-        self.levels = 1 + _log2(bits) + _log2(n_parties)
-        self.largest_value = n_parties * (n_classes - 1)
-        self.addition_bits = _log2(n_parties) + _log2(self.rivals) + _log2(bits)
-        self.rotations = [stride << power for power in range(_log2(n_classes))]
-        merges = 2 * (bits - 1) - _log2(bits)
-        self.multiplications = n_parties**2 * (bits + merges) + n_parties - 1
-        self.ciphertexts = 2 * bits
-
-    def encode(self, codes: NDArray[np.int64]) -> list[Slots]:
-        """Slots that a party encrypts for one batch."""
-        place = self.batch // 2
-        rival, own = np.arange(self.rivals)[:, None], np.arange(self.n_classes)[None, :]
-        halves = codes.reshape(2, place, self.n_classes).transpose(0, 2, 1)  # row, class, query
-        left = halves[:, None] + (rival < own)[None, :, :, None]
-        sentinel = np.full((2, self.rivals, 1, place), 2**self.bits - 1)  # beats no candidate
-        sentinel[:, : self.n_classes, 0] = halves
-        right = np.broadcast_to(sentinel, left.shape).copy()
-        right[:, rival[: self.n_classes, 0], own[0]] = 2**self.bits - 1  # no rival of itself
-        planes = []
-        for values in (left, right):
-            flat = np.zeros((2, self.rivals, self.row // self.rivals), dtype=np.int64)
-            flat[:, :, : self.n_classes * place] = values.reshape(2, self.rivals, -1)
-            shifts = range(self.bits - 1, -1, -1)
-            planes += [((flat >> s) & 1).astype(np.uint64).ravel() for s in shifts]
-        return planes
-
-    def positions(self, n_queries: int) -> NDArray[np.intp]:
-        """Place of (query, class) in the result slots."""
-        half, place = self._row_and_column(n_queries)
-        slot = half * self.row + np.arange(self.n_classes) * (self.batch // 2) + place
-        return np.asarray(slot, dtype=np.intp)
-
-    def evaluate(
-        self, engine: Engine, run: Runner, parties: list[list[bytes]], n_queries: int
-    ) -> list[bytes]:
-        """One batch of all parties to results that the key holder can decrypt."""
-        bits, after = self.bits, _log2(self.n_parties)
-        tasks = [(x[:bits], y[bits:], after) for x in parties for y in parties]
-        beaten = [engine.load(item) for item in run(greater, tasks)]
-        stride, n = self.row // self.rivals, self.n_parties
-        ranks = [
-            engine.cyclic_sum(engine.add(beaten[i * n : (i + 1) * n]), stride, self.rivals)
-            for i in range(n)
-        ]
-        chosen = np.zeros(self.degree, dtype=bool)
-        chosen[self.positions(n_queries)] = True
-        return [engine.finish(engine.mask(engine.product(ranks, remaining=0), chosen))]
+CIRCUITS: dict[str, type[Circuit]] = {"bits": Bits, "digits": Digits}
 
 
-CIRCUITS: dict[str, type[Circuit]] = {"thermometer": Thermometer, "pairs": Pairs}
+def evaluate_batch(
+    engine: Engine, circuit: Circuit, parties: list[list[bytes]], n_queries: int
+) -> list[bytes]:
+    """A batch in a worker process."""
+    return circuit.evaluate(engine, parties, n_queries)
 
 
 def plan(
@@ -304,8 +304,8 @@ def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int | 
 
     Examples
     --------
-    >>> fastest_circuit(10, 2, 12, n_queries=4), fastest_circuit(10, 2, 12, n_queries=4000)
-    ('thermometer', 'pairs')
+    >>> fastest_circuit(3, 10, 12, n_queries=1), fastest_circuit(3, 10, 12, n_queries=4000)
+    ('digits', 'bits')
     """
     work = {}
     for name, kind in CIRCUITS.items():
@@ -313,7 +313,7 @@ def fastest_circuit(n_parties: int, n_classes: int, bits: int, n_queries: int | 
             layout, chosen = found
             n_batches = 1 / layout.batch if n_queries is None else -(-n_queries // layout.batch)
             work[name] = layout.cost(chosen.n_primes) * n_batches
-    return min(work, key=work.__getitem__, default="thermometer")
+    return min(work, key=work.__getitem__, default="bits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,8 +324,9 @@ class BFV(Scheme):
     ----------
     n_parties, n_classes, bits, scale, n_jobs
         See `Scheme`. `n_jobs` processes share the evaluation.
-    circuit : {"auto", "thermometer", "pairs"}, default="auto"
-        "auto" takes the one with the higher throughput.
+    circuit : {"auto", "digits", "bits"}, default="auto"
+        "auto" takes the one with the higher throughput; `for_queries` the one that is fastest for
+        a number of queries.
 
     Formal guarantees
     -----------------
@@ -431,10 +432,10 @@ class BFV(Scheme):
         return values
 
     # ---- party -----------------------------------------------------------------------------------
-    def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64]) -> list[bytes]:
+    def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64], party: int) -> list[bytes]:
         padded = np.zeros((-(-len(codes) // self.batch), self.batch, self.n_classes), np.int64)
         padded.reshape(-1, self.n_classes)[: len(codes)] = codes
-        slots = [plane for batch in padded for plane in self.layout.encode(batch)]
+        slots = [plane for batch in padded for plane in self.layout.encode(batch, party)]
         return seal_engine.encrypt_slots(self.seal_parameters, public_key.parts[0], slots)
 
     # ---- aggregator ------------------------------------------------------------------------------
@@ -464,37 +465,27 @@ class BFV(Scheme):
                 raise MismatchError(
                     f"party {party} sent {len(parts)} ciphertexts, expected {each * len(sizes)}"
                 )
-        engine = Engine(self.seal_parameters, evaluation_key.parts)
         tasks = [
-            ([parts[index * each : (index + 1) * each] for parts in parties], size)
+            (self.layout, [parts[index * each : (index + 1) * each] for parts in parties], size)
             for index, size in enumerate(sizes)
         ]
-        with self._runner(engine, evaluation_key) as run:
-            if len(tasks) >= self.n_jobs:  # a batch per process: no transfers in between
-                found = run(evaluate_batch, [(self.layout, *task) for task in tasks])
-            else:
-                found = [self.layout.evaluate(engine, run, *task) for task in tasks]
+        if self.n_jobs == 1 or len(tasks) == 1:
+            engine = Engine(self.seal_parameters, evaluation_key.parts)
+            found = [evaluate_batch(engine, *task) for task in tasks]
+        else:
+            found = self._in_processes(evaluation_key, tasks)
         return [result for results in found for result in results]
 
-    @contextmanager
-    def _runner(self, engine: Engine, key: EvaluationKey) -> Iterator[Runner]:
-        """How tasks run: here, or in processes (seal-python holds the interpreter lock)."""
-        if self.n_jobs == 1:
-            yield lambda task, calls: [task(engine, *args) for args in calls]
-            return
+    def _in_processes(self, key: EvaluationKey, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Results of each batch, from processes: seal-python holds the interpreter lock."""
         from joblib import Parallel, delayed
 
         with tempfile.TemporaryDirectory(prefix="permea-") as folder:
             for index, part in enumerate(key.parts):
                 (Path(folder) / str(index)).write_bytes(part)
-            head = (self.seal_parameters, key.key_id, folder)
-            with Parallel(n_jobs=self.n_jobs, batch_size=1) as pool:
-
-                def run(task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-                    jobs = (delayed(seal_engine.run_in_worker)(*head, task, args) for args in calls)
-                    return list(pool(jobs))
-
-                yield run
+            head = (self.seal_parameters, key.key_id, folder, evaluate_batch)
+            jobs = (delayed(seal_engine.run_in_worker)(*head, task) for task in tasks)
+            return list(Parallel(n_jobs=self.n_jobs, batch_size=1)(jobs))
 
     def _batch_sizes(self, n_queries: int) -> list[int]:
         """Queries in each batch."""

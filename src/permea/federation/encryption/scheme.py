@@ -363,7 +363,7 @@ class Scheme(ABC):
             "n_queries": len(array),
             "query": str(query_id),
         }
-        return pack("ciphertext", header, self._encrypt(public_key, array))
+        return pack("ciphertext", header, self._encrypt(public_key, array, int(party)))
 
     def aggregate(self, evaluation_key: EvaluationKey, ciphertexts: Sequence[bytes]) -> bytes:
         """Aggregator: one ciphertext per party (in any order) to the encrypted labels."""
@@ -424,7 +424,7 @@ class Scheme(ABC):
         """Parts of the secret, public and evaluation key."""
 
     @abstractmethod
-    def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64]) -> list[bytes]:
+    def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64], party: int) -> list[bytes]:
         """Ciphertexts of one party."""
 
     @abstractmethod

@@ -154,7 +154,7 @@ class TFHE(Scheme):
         client.keys = fhe.Keys.deserialize(key.parts[1])
         return client
 
-    def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64]) -> list[bytes]:
+    def _encrypt(self, public_key: PublicKey, codes: NDArray[np.int64], party: int) -> list[bytes]:
         # The circuit is the same for every party, so the first argument's place serves all of them.
         client = self._client(public_key)
         shifts = np.arange(self.bits - 1, -1, -1)[:, None]
