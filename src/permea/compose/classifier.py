@@ -465,7 +465,8 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         return np.asarray(validate_data(self, X, dtype=FLOATS, reset=False))
 
     def _all_distances(self, X: Array) -> Array:
-        return np.column_stack([model.distance(X) for model in self.class_models_])
+        cutoff = np.full(X.shape[0], np.inf, X.dtype)
+        return np.column_stack([model.distance_below(X, cutoff) for model in self.class_models_])
 
     def _winning_distances(self, X: Array) -> Array:
         """Distances of which the smallest of each row is exact."""
