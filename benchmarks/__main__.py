@@ -44,6 +44,7 @@ SUPPORT = {
     "figures",
     "glance",
     "reproduction",
+    "synthetic_anonymeter",
     "synthetic_dpmm",
     "tables_common",
 }

@@ -4,7 +4,7 @@
 2. All pairs of columns in these bins, for every label: a tree of dependences follows. Where these
    tables would be lost in noise (more than 100 columns, or few people), all pairs in halves
    (`permea.fabricate.halves`).
-3. The pairs of that tree again, with the largest share of the budget.
+3. The pairs of that tree again, with half of the budget.
 
 A row has one label, so the tables of all labels together cost as much as those of one.
 """
@@ -32,12 +32,12 @@ from permea.fabricate.trees import (
 from permea.privacy.counts import Codes
 from permea.privacy.stages import MOST_CELLS, ChargedCounts, Stage
 
-SHARES = (0.1, 0.3, 0.6)
+SHARES = (0.3, 0.2, 0.5)
 PERSISTENCE_SHARE = 0.05  # of the budget, for what stays from one row of a person to the next
 _SIGNAL = 0.2  # noise of a pair's table, as a share of the rows of a label, that bins allow
 _LEAST = 4.0  # rows of a bin, in standard deviations of the noise of the last stage
 _MANY = 100  # columns beyond which halves are counted
-_LOST = 0.05  # noise of the second stage, in rows of a label, above which halves are counted
+_LOST = 0.06  # noise of the second stage, in rows of a label, above which halves are counted
 _FEWEST, _MOST = 3, 32  # bins of a number
 
 
