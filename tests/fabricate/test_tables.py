@@ -343,6 +343,9 @@ def test_one_event_and_a_certificate(made):
     [
         ({"y": [1]}, "leave out y"),
         ({"n_rows": 0}, "n_rows"),
+        ({"n_rows": 10.5}, "n_rows"),
+        ({"seed": -1}, "seed"),
+        ({"seed": "one"}, "seed"),
         ({"groups": [1] * 6000}, "groups belong"),
         ({"privacy": Privacy(epsilon=1, delta=1e-6, domain=(0, 1))}, "unit='record'"),
         ({"X": FRAME.drop(columns="ill")}, "missing: 'ill'"),
@@ -391,6 +394,15 @@ def test_too_many_columns_are_refused_before_the_charge():
     frame = {name: [1] for name in names}
     with pytest.raises(ValueError, match="too many columns"):
         fabricate_records(frame, schema=schema, privacy=RECORD, ledger=ledger)
+    assert len(ledger) == 0
+
+
+def test_a_column_of_a_reserved_name_is_refused_before_the_charge():
+    name, ledger = "rows of the person", Ledger()
+    schema = Schema({name: YesNo(), "ill": YesNo()}, person="id")
+    frame = {name: [1], "ill": [1], "id": [1]}
+    with pytest.raises(ValueError, match="Rename"):
+        fabricate_records(frame, schema=schema, privacy=PERSON, ledger=ledger)
     assert len(ledger) == 0
 
 

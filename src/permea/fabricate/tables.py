@@ -104,7 +104,7 @@ def fabricate_table(
     True
     """
     persons = privacy.unit == "person"
-    _check(frame, schema, privacy, groups, n_rows)
+    _check(frame, schema, privacy, groups, n_rows, seed)
     names, cells = _columns(schema, privacy)
     n_labels = 1 if schema.label is None else len(schema.classes)
     if n_labels * sum(each.count for each in cells) > MOST_CELLS:
@@ -132,7 +132,12 @@ def fabricate_table(
 
 
 def _check(
-    frame: Any, schema: Schema, privacy: Privacy, groups: ArrayLike | None, n_rows: int | None
+    frame: Any,
+    schema: Schema,
+    privacy: Privacy,
+    groups: ArrayLike | None,
+    n_rows: int | None,
+    seed: int | None,
 ) -> None:
     """What can be said before the charge, from names and options alone."""
     person = privacy.unit == "person"
@@ -140,8 +145,10 @@ def _check(
         raise ValueError("unit='person' needs groups=…, or a person column in the schema.")
     if groups is not None and not person:
         raise ValueError(f"groups belong to unit='person'; the promise is per {privacy.unit}.")
-    if n_rows is not None and n_rows < 1:
-        raise ValueError("n_rows must be at least 1.")
+    if n_rows is not None and not (isinstance(n_rows, int | np.integer) and n_rows >= 1):
+        raise ValueError(f"n_rows must be a whole number of at least 1, got {n_rows!r}.")
+    if seed is not None and not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}.")
     needed = [schema.label, schema.target, schema.person if person and groups is None else None]
     schema.check_columns(frame, roles=[name for name in needed if name is not None])
 
@@ -152,6 +159,8 @@ def _columns(schema: Schema, privacy: Privacy) -> tuple[tuple[str, ...], list[Ce
     names = [n for n in schema.columns if n not in roles and not schema.is_ignored(n)]
     cells = [fine_cells(schema.columns[name]) for name in names]
     if privacy.unit == "person":
+        if ROWS in schema.columns:
+            raise ValueError(f"Rename the column {ROWS!r}: a column of this name is added.")
         return (*names, ROWS), [*cells, count_cells(privacy.rows_per_person)]
     return tuple(names), cells
 
