@@ -65,7 +65,7 @@ def used(kind, body):
     return True
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.sampled_from(KINDS), st.binary(max_size=200))
 @example(JSON, b"[" * 200_000)
 @example(JSON, b'{"rows":' * 50_000)
@@ -89,7 +89,7 @@ def test_any_bytes(kind, body):
     used(kind, body)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.sampled_from(KINDS), st.data())
 def test_damaged_bodies(kind, data):
     """Bytes flipped, cut out, repeated: a decoder must not trust any length that it reads."""

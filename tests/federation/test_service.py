@@ -199,6 +199,12 @@ def test_what_cannot_be_used_is_refused_and_no_value_is_shown(served, token, cas
     assert len(json.loads(found)["error"]) > 10
 
 
+def test_a_job_in_text_is_limited_earlier_than_one_in_binary(served, token):
+    for kind, size, expected in ((CSV, 17 << 20, 413), (NPY, 17 << 20, 400), (NPY, 65 << 20, 413)):
+        status, _, _ = send(served, "POST", "/v1/jobs", token, bytes(size), content_type=kind)
+        assert status == expected
+
+
 def test_compressed_bodies_and_lying_lengths_are_refused(served, token):
     status, _, _ = send(
         served, "POST", "/v1/ask", token, b"x", content_type=JSON, content_encoding="gzip"

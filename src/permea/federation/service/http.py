@@ -259,8 +259,10 @@ def _add_jobs(app: "FastAPI", routes: _Routes) -> None:
         again = request.headers.get("idempotency-key")
         if not 0 < patience < float("inf") or (again is not None and len(again) > 200):
             raise DecodeError("patience must be a number of seconds, and a key short.")
-        body = await routes.body(request, service.settings.job_bytes)
-        kind = routes.kind(request)
+        kind, settings = routes.kind(request), service.settings
+        is_text = kind in (JSON, CSV) and not service.encrypted
+        limit = settings.text_bytes if is_text else settings.job_bytes
+        body = await routes.body(request, limit)
         accept = service.submit
         job = await routes.work(accept, asker, body, kind, patience=patience, again=again)
         headers = {"location": f"/v1/jobs/{job.id}"}

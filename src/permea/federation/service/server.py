@@ -47,8 +47,9 @@ class Settings:
 
     Parameters
     ----------
-    ask_bytes, job_bytes, key_bytes : int
-        Largest body of a question that is answered at once, of a job, of an evaluation key.
+    ask_bytes, text_bytes, job_bytes, key_bytes : int
+        Largest body of a question that is answered at once, of a job in JSON or CSV (which take
+        much more memory than they have bytes), of any other job, of an evaluation key.
     ask_rows, job_rows : int
         Most rows of a question that is answered at once, and of a job.
     ask_timeout : float
@@ -66,6 +67,7 @@ class Settings:
     """
 
     ask_bytes: int = 4 << 20
+    text_bytes: int = 16 << 20
     job_bytes: int = 64 << 20
     key_bytes: int = 256 << 20
     ask_rows: int = 10_000
