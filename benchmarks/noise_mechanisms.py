@@ -4,11 +4,12 @@ Magnitude: the expected absolute value per entry, d = 1; the classical Gaussian 
 only. Accuracy: `permea.documents.fuzzy_classifier_002` on noised MNIST rows (10000 training rows,
 2000 test rows), one noise per cell; the document shows such curves without figures, so there is no
 column of its own: its claim is that optimal noise is ahead of the classical Gaussian except where
-either noise drowns the data or hardly touches them.
+either noise drowns the data or hardly touches them. What is done is kept in the folder for
+temporary files: ``--resume`` takes it from there.
 """
 
 import numpy as np
-from common import mnist, options_of, size, table
+from common import Kept, mnist, options_of, size, table
 
 from permea import documents
 from permea.privacy import GaussianNoise, OptimalNoise
@@ -37,10 +38,18 @@ def magnitudes():
     table([*header, "classical / optimal", "analytic / optimal"], rows)
 
 
-def accuracies(seed):
+def accuracies(seed, resume):
     X, y, T, t = mnist(rows=10_000)
     T, t = T[:2000], t[:2000]
-    rows = []
+    rows, kept = [], Kept(f"noise-mechanisms-{seed}", resume)
+
+    def accuracy(promise):
+        key = repr(promise)
+        if key not in kept:
+            clf = documents.fuzzy_classifier_002(privacy=promise, random_state=seed)
+            kept[key] = float(np.mean(clf.fit(X, y).predict(T) == t))
+        return kept[key]
+
     settings = [(epsilon, 1e-5) for epsilon in (0.01, 0.1, 0.5, 0.9, 2.0, 8.0)]
     settings += [(0.9, delta) for delta in (1e-1, 1e-3, 1e-9)]
     for epsilon, delta in size(settings, [(0.9, 1e-5)]):
@@ -49,21 +58,19 @@ def accuracies(seed):
             if mechanism == "classical-gaussian" and epsilon >= 1:
                 line.append("not valid")
                 continue
-            promise = documents.noise(epsilon, delta, mechanism=mechanism)
-            clf = documents.fuzzy_classifier_002(privacy=promise, random_state=seed).fit(X, y)
-            line.append(f"{np.mean(clf.predict(T) == t):.4f}")
+            line.append(f"{accuracy(documents.noise(epsilon, delta, mechanism=mechanism)):.4f}")
         rows.append(line)
-    plain = documents.fuzzy_classifier_002(random_state=seed)
-    found = plain.fit(X, y).score(T, t)
-    print(f"**Accuracy** of the document's fuzzy classifier; without noise {found:.4f}.\n")
+    print(f"**Accuracy** of the document's fuzzy classifier; without noise {accuracy(None):.4f}.\n")
     table(["ε per entry", "δ per entry", "optimal noise", "classical Gaussian",
            "analytic Gaussian"], rows)  # fmt: skip
 
 
 def main():
-    seed = options_of(__doc__).parse_args().seed
+    parser = options_of(__doc__)
+    parser.add_argument("--resume", action="store_true")
+    options = parser.parse_args()
     magnitudes()
-    accuracies(seed)
+    accuracies(options.seed, options.resume)
 
 
 if __name__ == "__main__":

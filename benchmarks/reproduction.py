@@ -168,8 +168,9 @@ def _of_004():
         Claim("004 Table 3", "accuracy on groceries beside peers", "kahm_peers",
               ("004 Table 3",), state="stand-in"),
         Claim("004 Table 4", "area under the curve beside peers", "kahm_peers", ("004 Table 4",),
-              state="stand-in", why="KAHM's matching score is best in the document and fourth "
-              "here: on these features the linear and kernel peers are stronger."),
+              state="stand-in", why="KAHM's score is best in the document and fourth here, "
+              "because Definition 8 divides by the distances to all classes: over the distance to "
+              "the nearest other class it is first (`kahm_scores`)."),
         Claim("004 Table 5", "private MNIST: accuracy and score", "private_mnist",
               ("004 Table 5, accuracy, document's order", "004 Table 5, mis, document's order"),
               why="Five of the fourteen settings."),
