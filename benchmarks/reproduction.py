@@ -110,6 +110,10 @@ def _of_001():
 
 
 def _of_002():
+    fuzzy = (
+        "As there, the fuzzy classifier is first and optimal noise costs it less than the classical "
+        "Gaussian, which costs far less than there: 10 classes in place of 25 to 257."
+    )
     tables_4 = "ranks of the fuzzy classifier, and optimal beside classical Gaussian noise"
     return [
         Claim("002 Figure 2.1", "gain r(δ) over the classical Gaussian", "noise_mechanisms",
@@ -117,11 +121,11 @@ def _of_002():
         Claim("002 Table 4.1", "accuracy on noisy MNIST digits", "family_noise_robustness",
               ("002 Table 4.1",)),
         Claim("002 Table 4.2", f"groceries: {tables_4}", "fuzzy_peers", ("002 Table 4.2",),
-              state="stand-in"),
+              state="stand-in", why=fuzzy),
         Claim("002 Table 4.3", f"Caltech-101: {tables_4}", "fuzzy_peers", ("002 Table 4.3",),
-              state="stand-in"),
+              state="stand-in", why=fuzzy),
         Claim("002 Table 4.4", f"Caltech-256: {tables_4}", "fuzzy_peers", ("002 Table 4.4",),
-              state="stand-in"),
+              state="stand-in", why=fuzzy),
         Claim("002 Figure 4.1", "MNIST over ε: optimal beside Gaussian noise (curves)",
               "noise_mechanisms", ("002 Figures 4.1 and 4.2",),
               why="10000 training rows, one noise for each point; the claim is the order."),
