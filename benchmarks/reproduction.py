@@ -111,8 +111,8 @@ def _of_001():
 
 def _of_002():
     fuzzy = (
-        "As there, the fuzzy classifier is first and optimal noise costs it less than the classical "
-        "Gaussian, which costs far less than there: 10 classes in place of 25 to 257."
+        "As there, the fuzzy classifier is first and optimal noise costs it less than the "
+        "classical Gaussian, which costs far less than there: 10 classes in place of 25 to 257."
     )
     tables_4 = "ranks of the fuzzy classifier, and optimal beside classical Gaussian noise"
     return [
