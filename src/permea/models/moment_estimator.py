@@ -171,9 +171,10 @@ class MomentEstimator(PrivateEstimator, BaseEstimator):  # type: ignore[misc]
         ----------
         chunks : callable
             Called without arguments for an iterator over (X, y) or (X, y, groups), or with a
-            schema over frames. It is called two times, and once more to count the rows of each
-            person; the rows must be the same each time: another number of them, or a person with
-            more rows than before, is refused.
+            schema over frames. It is called for every pass (two; four for hulls, one more for each
+            gradient of the logistic loss) and once to count the rows of each person; the rows must
+            be the same each time: another number of them in the second pass, or a person with more
+            rows than were counted, is refused.
             `permea.tables.read_chunks` makes one from files, folders, databases and frames.
         keep : bool
             Keep the features of the first pass, where half a gibibyte suffices.
