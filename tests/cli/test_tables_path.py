@@ -531,6 +531,40 @@ def test_columns_are_public(at, tmp_path, case):
     assert not (tmp_path / "m.permea").exists()
 
 
+FIRST_ROWS = ["4711,2021-05-06,63,f,yes,131,north,Smith,no", "Smith,Miller,63,63,yes,no,Mrs,7,a"]
+
+
+@pytest.mark.parametrize("row", FIRST_ROWS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*TRAIN, "--unit", "person"),
+        ("train", "patients.csv", "-l", "ill", "--domain", 0, 1, "--epsilon", 1),
+        ("schema", "check", "patients.toml", "patients.csv"),
+        ("schema", "draft", "patients.csv"),
+        ("predict", "model.permea", "patients.csv"),
+        ("fabricate", "patients.csv", "--schema", "patients.toml", *PROMISE, "--unit", "person"),
+        ("source", "patients.csv", "--schema", "patients.toml", *PROMISE, "--unit", "person"),
+    ],
+    ids=lambda words: " ".join(map(str, words[:2])),
+)
+def test_a_file_that_begins_with_a_row_prints_no_value_of_it(model, tmp_path, row, words):
+    for name in ("patients.toml", "model.permea"):
+        (tmp_path / name).write_bytes((model.folder / name).read_bytes())
+    (tmp_path / "patients.csv").write_text(f"{row}\n" * 2)
+    needs_output = words[0] in ("train", "fabricate", "source")
+    done = Shell(tmp_path)(*words, *(("-o", "made.csv") if needs_output else ()))
+    assert done.code in (2, 3), done.out
+    assert not re.search("Smith|Miller|4711|63|2021|131|Mrs", done.out + done.err), done.err
+    assert not (tmp_path / "made.csv").exists()
+
+
+def test_numbers_for_names_are_warned_about(shell):
+    (shell.folder / "years.csv").write_text("patient,region,ward,2019\nann,north,a,7\n")
+    done = shell("schema", "draft", "years.csv", "-o", "years.toml")
+    assert (done.code, "no letter" in done.err) == (0, True)
+
+
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_what_is_declared_is_accepted(at, case):
     done = at(ACCEPTED[case])

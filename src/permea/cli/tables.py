@@ -31,6 +31,7 @@ from permea.cli.console import (
     one_line,
 )
 from permea.privacy.release import UnreadableRowsError
+from permea.tables.frames import share_without_letters
 from permea.tables.reading import Chunks, read_chunks
 
 STREAM = "-"
@@ -292,6 +293,8 @@ def _check_shape(frame: pd.DataFrame, what: str) -> pd.DataFrame:
 
 def _check_unique(names: pd.Index, what: str) -> None:
     if names.has_duplicates:
+        if share_without_letters(names.tolist()) > 0:
+            raise InputError(f"{what}: a name is there twice. Does it begin with names of columns?")
         twice = names[names.duplicated()][0]
         raise InputError(f"{what}: the column {twice!r} is there twice.")
 
@@ -302,10 +305,13 @@ def _check_unique(names: pd.Index, what: str) -> None:
 def require_columns(frame: pd.DataFrame, names: list[str], what: str) -> None:
     """Refuse a table without these columns; the message says which ones it has."""
     missing = [name for name in names if name not in frame.columns]
-    if missing:
+    names = [str(name) for name in frame.columns]
+    if missing and share_without_letters(names) > 0:  # they may be the values of a first row
         raise InputError(
-            f"{what} has no column {listed(missing)}. It has: {listed(frame.columns.tolist())}."
+            f"{what} has no column {listed(missing)}. Does it begin with the names of its columns?"
         )
+    if missing:
+        raise InputError(f"{what} has no column {listed(missing)}. It has: {listed(names)}.")
 
 
 def numbers(frame: pd.DataFrame, columns: list[str], what: str) -> NDArray[np.float64]:

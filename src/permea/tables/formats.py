@@ -8,7 +8,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from permea._files import open_regular
 from permea._text import safe_json, safe_text
 from permea.tables.columns import KINDS, Category, Column
-from permea.tables.frames import column_names
+from permea.tables.frames import column_names, share_without_letters
 from permea.tables.reading import csv_names
 from permea.tables.schema import Schema
 
@@ -126,7 +127,34 @@ def draft(table: Any) -> str:
         import pyarrow.parquet as parquet
 
         return _draft(_kinds_of_frame(parquet.read_schema(path).empty_table()), " and their types")
-    return _draft(dict.fromkeys(csv_names(path), TO_FILL_IN), "")
+    names = csv_names(path)
+    require_header(names, str(path))
+    return _draft(dict.fromkeys(names, TO_FILL_IN), "")
+
+
+def require_header(names: Sequence[str], what: str) -> None:
+    """Refuse the first line of a CSV file as a header where it seems to be a row of values.
+
+    Examples
+    --------
+    >>> require_header(["63", "f", "2021-05-06"], "patients.csv")
+    Traceback (most recent call last):
+        ...
+    ValueError: patients.csv begins with a line in which many names have no letter: a row of values,
+    it seems. Put a line with the names of the columns above it.
+    """
+    share = share_without_letters(names)
+    if share >= 1 / 3:
+        raise ValueError(
+            f"{what} begins with a line in which many names have no letter: a row of values, it "
+            "seems. Put a line with the names of the columns above it."
+        )
+    if share > 0:
+        warnings.warn(
+            "Some names in the first line have no letter. If that line is a row of values and no "
+            "header, the draft holds them now: delete it, and put the names of the columns above.",
+            stacklevel=3,
+        )
 
 
 def is_dictionary(path: str | os.PathLike[str]) -> bool:

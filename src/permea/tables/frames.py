@@ -30,6 +30,19 @@ def column_names(frame: Any, order: Sequence[str]) -> list[str]:
     )
 
 
+def share_without_letters(names: Sequence[str]) -> float:
+    """Share of names in which there is no letter: high where a file begins with a row of values.
+
+    A message that quotes such names would print the values of somebody.
+
+    Examples
+    --------
+    >>> share_without_letters(["age", "sex"]), share_without_letters(["63", "f", "2021-05-06"])
+    (0.0, 0.6666666666666666)
+    """
+    return sum(not any(map(str.isalpha, name)) for name in names) / max(len(names), 1)
+
+
 def column_values(frame: Any, name: str, order: Sequence[str]) -> Values:
     """The values of one column, one per row."""
     if isinstance(frame, np.ndarray):

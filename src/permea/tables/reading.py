@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import unquote
 
 from permea._progress import progress_rows
+from permea.tables.frames import share_without_letters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,6 +170,8 @@ def _chunks(source: Any, query: str | None) -> Chunks:
 def _check_names(names: Sequence[str], what: str) -> None:
     counts = Counter(name.strip() for name in names)
     twice = [name for name, count in counts.items() if count > 1]
+    if twice and share_without_letters(names) > 0:  # the names may be values of a first row
+        raise ValueError(f"{what}: a name is there twice. Does it begin with names of columns?")
     if twice:
         raise ValueError(f"{what}: the column {twice[0]!r} is there twice. Rename one of them.")
     if not names or "" in counts:

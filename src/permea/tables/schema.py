@@ -322,6 +322,11 @@ class Schema:
             roles = self.names if roles else ()
         needed = dict.fromkeys((*self.features, *roles))
         known = {*self.columns, *self.names}
+        if not _folded(known) & _folded(found):  # other names may be the values of a first row
+            raise ValueError(
+                "The columns of this table are not those of the schema: none of them is there. "
+                "Does the table begin with the names of its columns?"
+            )
         problems = [f"missing: {self._quoted(set(needed) - set(found), found)}"]
         unknown = {name for name in found if name not in known and not self.is_ignored(name)}
         problems.append(f"not in the schema: {self._quoted(unknown, known - set(found))}")
@@ -493,6 +498,10 @@ def unreadable(problems: Mapping[str, list[str]]) -> str:
         f"{safe_text(name)!r} has {', '.join(found)}" for name, found in problems.items()
     )
     return f"The table does not fit its schema: {told}."
+
+
+def _folded(names: Iterable[str]) -> set[str]:
+    return {name.strip().casefold() for name in names}
 
 
 def _with_suggestion(name: str, candidates: Iterable[str]) -> str:

@@ -9,11 +9,11 @@ from typer import Argument, Option
 
 from permea.cli import tables
 from permea.cli.app import LEARN, command
-from permea.cli.console import Console, ExitCode
+from permea.cli.console import Console, ExitCode, InputError
 from permea.cli.schemas import load_schema, schema_errors
 from permea.tables import Schema, check_schema
 from permea.tables import draft as draft_schema
-from permea.tables.formats import is_dictionary
+from permea.tables.formats import is_dictionary, require_header
 
 SchemaFile = Annotated[
     Path,
@@ -48,7 +48,13 @@ def draft(
         with schema_errors(Path(data)):
             text = draft_schema(data)
     else:
-        text = draft_schema(tables.read_columns(data))
+        found = tables.read_columns(data)
+        if isinstance(found, dict):  # CSV, whose first line is taken for the header
+            try:
+                require_header(list(found), data)
+            except ValueError as error:
+                raise InputError(error) from error
+        text = draft_schema(found)
     names = list(tomllib.loads(text).get("columns", {}))
     if output == tables.STREAM:
         if not console.as_json:
