@@ -67,6 +67,8 @@ class LocalGrid:
     def push_messages(self, messages):
         self.messages += messages
         self.sent = {str(number): message for number, message in enumerate(messages)}
+        for number, message in self.sent.items():
+            message.metadata.__dict__["_message_id"] = number
         return list(self.sent)
 
     def pull_messages(self, numbers):

@@ -88,9 +88,14 @@ def suspicions(stack: Array, names: Sequence[str], queries: Array) -> tuple[Susp
     if len(distinct) < _ENOUGH:
         return ()
     stack = stack[:, distinct]
+    nearest, second = np.full((2, *stack.shape[1:]), np.inf)
+    first = stack.argmin(axis=0)
+    for own in stack:  # the two smallest, in one pass
+        second = np.minimum(second, np.maximum(nearest, own))
+        nearest = np.minimum(nearest, own)
     found = []
     for index, name in enumerate(names):
-        others = np.min(np.delete(stack, index, axis=0), axis=0, initial=np.inf)
+        others = np.where(first == index, second, nearest)
         found += [Suspicion(party=name, reason=text) for text in _signs(stack[index], others)]
     return tuple(found)
 

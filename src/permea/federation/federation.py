@@ -155,6 +155,7 @@ class Federation:
         self.scale, self.n_jobs = scale, n_jobs
         self._check_options()
         self._known: dict[str, Introduction] = {}
+        self._agreed: Schema | None = None
         self._hosted: dict[str, Party] = {}
         self._excluded: dict[str, str] = {}
         self.answering = AnsweringParties()
@@ -254,17 +255,23 @@ class Federation:
         """Register a party and return nothing, or say why not."""
         if isinstance(outcome, Failure):
             return outcome.reason
-        schemas = {known: intro.schema for known, intro in self._known.items()}
         try:
-            agree({**schemas, name: outcome.schema})
+            agreed = self._agreed_with(name, outcome.schema)
         except SchemaError as error:
             return str(error)
         if self.classes is not None:
             unknown = [label for label in outcome.schema.classes if label not in self.classes]
             if unknown:
                 return f"claims {len(unknown)} classes that this federation does not have"
-        self._known[name] = outcome
+        self._known[name], self._agreed = outcome, agreed
         return ""
+
+    def _agreed_with(self, name: str, schema: Schema) -> Schema:
+        """What the known parties agree on, and one more; without a look at all of them again."""
+        if not self._known:
+            return agree({name: schema})
+        first = next(iter(self._known))
+        return agree({first: self.schema if self._agreed is None else self._agreed, name: schema})
 
     def _host(self, names: Sequence[str]) -> None:
         """Fetch the models of parties, once (Remark 6)."""
@@ -272,6 +279,7 @@ class Federation:
             if isinstance(outcome, Failure):
                 self._excluded[name] = safe_text(outcome.reason)
                 del self._known[name]
+                self._agreed = None
             else:
                 self._hosted[name] = outcome
 
@@ -494,6 +502,7 @@ class Federation:
         schema = self._known[name].schema
         if reply.fingerprint != schema.fingerprint:
             del self._known[name]  # it may introduce itself again before the next query
+            self._agreed = None
             raise SchemaError("replies under another schema than it introduced itself with")
         shape = len(request.queries), len(schema.classes)
         found = aggregate.check_distances(reply.distances, shape)
@@ -519,6 +528,7 @@ class Federation:
         label = distances.argmin(axis=1)
         nearest = None
         if self.aggregation == "min":
-            order = np.array([self.names.index(name) for name in replies])
+            place = {name: index for index, name in enumerate(self.names)}
+            order = np.array([place[name] for name in replies])
             nearest = order[stack[:, np.arange(len(queries)), label].argmin(axis=0)]
         return _Decision(distances, label, nearest, reported)

@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 MAGIC = b"PERMEA-ENC-1\n"
 DIGEST = hashlib.sha256().digest_size
 MIN_BITS = 2
+MOST, MOST_BITS = 2**16, 32  # parties, classes and processes of a scheme; bits of a distance
 
 
 class EncryptionError(ValueError):
@@ -287,6 +288,9 @@ class Scheme(ABC):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{field} must be an integer of at least {least}, got {value!r}")
+            most = MOST_BITS if field == "bits" else MOST
+            if value > most:  # public parameters may come from outside
+                raise ValueError(f"{field} must be at most {most}, got {value!r}")
         if self.scale is not None:
             low, high = self.scale
             object.__setattr__(self, "scale", (float(low), float(high)))

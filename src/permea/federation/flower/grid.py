@@ -23,28 +23,58 @@ def exchange(
 ) -> Iterator[tuple[str, Any]]:
     """Send one message to each party; yields names and replies as they arrive.
 
-    A reply that Flower cannot read is yielded as the exception. Replies are fetched one by one, so
-    that one that cannot be read does not take others with it.
+    A reply that Flower cannot read is yielded as the exception; it takes no other reply with it.
     """
     end = None if timeout is None else time.monotonic() + timeout
     numbers = list(grid.push_messages(list(messages.values())))
     waiting = {number: name for number, name in zip(numbers, messages, strict=False) if number}
     pause, longest = _PAUSES
     while waiting:
-        found = 0
-        for number in list(waiting):
-            try:
-                replies = list(grid.pull_messages([number]))
-            except Exception as error:
-                replies = [error]
-            for reply in replies:
-                found += 1
+        found = _replies(grid, list(waiting))
+        for number, reply in found:
+            if number in waiting:
                 yield waiting.pop(number), reply
-                break
         if not waiting or (end is not None and time.monotonic() > end):
             return
         pause = _PAUSES[0] if found else min(longest, 1.5 * pause)
         time.sleep(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
+
+
+def _replies(grid: Any, numbers: list[str]) -> list[tuple[str, Any]]:
+    """Replies that have arrived, by the number of the message that they reply to."""
+    if not hasattr(grid, "_runtime_client"):  # a simulation in this process
+        return [(one.metadata.reply_to_message_id, one) for one in grid.pull_messages(numbers)]
+    from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+
+    answer = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
+    found = []
+    for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
+        try:
+            reply = _inflated(grid, proto.metadata.message_id, tree)
+        except Exception as error:  # whatever a node sent instead of a message
+            reply = error
+        found.append((proto.metadata.reply_to_message_id, reply))
+    return found
+
+
+def _inflated(grid: Any, number: str, tree: Any) -> Any:
+    """The contents of one reply, as Flower's own grid takes them."""
+    from flwr.app import Message
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+        make_confirm_message_received_fn_protobuf,
+        make_pull_object_fn_protobuf,
+    )
+    from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+
+    client, run = grid._runtime_client, grid.run.run_id
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, grid.node, run),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, grid.node, run),
+        return_type=Message,
+    )
+    message.metadata.__dict__["_message_id"] = number
+    return message
 
 
 @contextmanager
