@@ -12,6 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from fastapi.testclient import TestClient
 from federation_world import blobs, private_party
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from service_world import private_model, rows
 
 from permea import MomentClassifier, Privacy, Schema, load, save
@@ -326,8 +328,8 @@ def test_tokens_are_checked_before_they_are_made(tmp_path):
 
 
 def test_jobs_of_one_asker_are_limited_and_a_full_store_says_so(start):
-    settings = Settings(jobs_each=2, store_bytes=1 << 20)
-    service, web = start(fake_backend(), settings=settings)
+    limits = Settings(jobs_each=2, store_bytes=1 << 20)
+    service, web = start(fake_backend(), settings=limits)
     service.spool.stop()  # nothing is worked on
     service._threads[0].join(30)
     send = {**bearer(service.askers.create("me")), "content-type": "application/x-npy"}
@@ -339,3 +341,64 @@ def test_jobs_of_one_asker_are_limited_and_a_full_store_says_so(start):
         202, 202, 403,
     ]  # fmt: skip
     assert service.askers.all()[0].used == 2
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["rows", "columns", "queries", "query", "key", "public_key", "scheme"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+PATHS = ("/v1/ask", "/v1/jobs", "/v1/jobs/x", "/v1/jobs/x/result", "/v1/keys", "/v1/terms",
+         "/v1/about", "/metrics", "/console", "/console/login", "/console/logout")  # fmt: skip
+KINDS = ("application/json", "text/csv", "application/x-npy", "", "a/b; q=\xe9",
+         "application/vnd.apache.arrow.stream", "application/x-www-form-urlencoded")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory):
+    """A plain service and an encrypted one, each with a token for everything."""
+    pytest.importorskip("seal")
+    queries, y = blobs(n_rows=10)
+    models = {f"p{i}": private_party(f"p{i}", queries[i::2], y[i::2])._classifier for i in range(2)}
+    secret = ModelsBackend(models, allow_private_rows=True, encrypted=True, bits=5)
+    found = []
+    for number, backend in enumerate((fake_backend(), secret)):
+        service = Service(backend, tmp_path_factory.mktemp("doors") / str(number))
+        service.start()
+        token = service.askers.create("me", scopes=["ask", "jobs", "operate"])
+        app = Outermost(make_app(service), service, secure=True)
+        found.append((service, TestClient(app, base_url="https://service"), token))
+    yield found
+    for service, _, _ in found:
+        service.stop()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 1),
+    st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
+    st.sampled_from(PATHS),
+    st.sampled_from(KINDS),
+    st.binary(max_size=40) | JSONS.map(lambda value: json.dumps(value).encode()),
+    st.none() | st.text(st.characters(max_codepoint=255, exclude_categories=["Cc"]), max_size=30),
+)
+def test_no_request_makes_the_service_fail(doors, which, method, path, kind, body, header):
+    _, web, token = doors[which]
+    headers = {
+        "authorization": f"Bearer {token}" if header is None else header,
+        "content-type": kind,
+        "cookie": f"permea-console={header}",
+    }
+    coded = {name: value.encode("latin-1") for name, value in headers.items()}
+    found = web.request(method, path, content=body, headers=coded, follow_redirects=False)
+    assert found.status_code < 500 or found.status_code == 503
+    assert found.headers["cache-control"] == "no-store"
+    if header is not None and path.startswith("/v1") and found.status_code < 300:
+        raise AssertionError("somebody got in without a token")
