@@ -1,6 +1,8 @@
 """Synthetic tables: types, domains, rules and dependences hold; nothing but the release is read."""
 
+import gc
 import json
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -316,6 +318,16 @@ def test_rows_are_read_by_the_release_alone(monkeypatch):
 
     monkeypatch.setattr(learn_tables.Learner, "learn", then_forget)
     assert len(fabricate_records(FRAME, schema=SCHEMA, privacy=RECORD, n_rows=10).data) == 10
+
+
+def test_what_is_made_holds_no_private_table():
+    frame = FRAME.head(500).copy()
+    gone = weakref.ref(frame)
+    made = fabricate_records(frame, schema=SCHEMA, privacy=RECORD, n_rows=10, ledger=Ledger())
+    del frame
+    gc.collect()
+    assert gone() is None
+    assert len(made.data) == 10  # drawn when it is asked for
 
 
 @pytest.mark.parametrize(
