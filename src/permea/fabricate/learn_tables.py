@@ -2,7 +2,7 @@
 
 1. Every column alone, in fine cells, for every label: bins follow from it.
 2. All pairs of columns in these bins, for every label: a tree of dependences follows. Where these
-   tables would be lost in noise (more than 100 columns, or few people), all pairs in halves
+   tables would be lost in noise (more than 50 columns, or few people), all pairs in halves
    (`permea.fabricate.halves`).
 3. The pairs of that tree again, with half of the budget.
 
@@ -36,7 +36,7 @@ SHARES = (0.3, 0.2, 0.5)
 PERSISTENCE_SHARE = 0.05  # of the budget, for what stays from one row of a person to the next
 _SIGNAL = 0.2  # noise of a pair's table, as a share of the rows of a label, that bins allow
 _LEAST = 4.0  # rows of a bin, in standard deviations of the noise of the last stage
-_MANY = 100  # columns beyond which halves are counted
+_MANY = 50  # columns beyond which halves are counted
 _LOST = 0.06  # noise of the second stage, in rows of a label, above which halves are counted
 _FEWEST, _MOST = 3, 32  # bins of a number
 
