@@ -20,6 +20,7 @@ from permea.audit.bounds import EmpiricalEpsilon
 from permea.audit.metrics import AttackResult, best_threshold, evaluate, not_applicable
 from permea.audit.reconstruction import attribute_attack
 from permea.audit.report import AttackReport, guarantee_rows
+from permea.audit.tables import by_number
 
 LIKELIHOOD = ("lira_online", "lira_offline", "rmia_online", "rmia_offline")
 SHADOW = tuple(f"shadow_{kind}" for kind in attacks.ATTACKERS)
@@ -67,7 +68,7 @@ def attack(
         Any scikit-learn classifier; ``distances(X)``, ``predict_proba`` and ``decision_function``
         are used where there.
     X_member, y_member : array-like
-        Rows that trained ``clf``.
+        Rows that trained ``clf``; frames, where it reads tables by a schema.
     X_outside, y_outside : array-like
         Rows of the same population that did not.
     kinds : "all" or sequence of str
@@ -106,6 +107,11 @@ def attack(
     True
     """
     chosen = _chosen(kinds)
+    if getattr(clf, "schema", None) is not None:
+        if shadow_data is not None or len(hidden_columns):
+            raise ValueError("shadow_data and hidden_columns are for models of numbers.")
+        clf, X_member, X_outside = by_number(clf, X_member, X_outside)
+        chosen = tuple(name for name in chosen if name != "label_only")  # noise on numbers of rows
     pool = _make_pool(X_member, y_member, X_outside, y_outside, shadow_data, random_state)
     ensemble = None
     if shadow_data is not None or set(chosen) & {*SHADOW, *LIKELIHOOD}:

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from typer import Argument, Option
 
+from permea.audit.tables import by_number
 from permea.cli.console import InputError, UsageError
 from permea.cli.models import (
     build_classifier,
@@ -25,7 +26,6 @@ from permea.cli.models import (
     read_rows,
     schema_of,
 )
-from permea.cli.table_model import RowsOfTable
 from permea.cli.tables import labels, listed, read_file, read_table, require_columns
 from permea.privacy import Budget, Ledger, Privacy
 from permea.privacy.ledger_events import clean_name
@@ -494,10 +494,8 @@ class AttackTables:
         parts = [model_input(model, frame, name) for frame, name in zip(frames, names, strict=True)]
         if schema_of(model) is None:
             return Attacked(model, (parts[0], found[0]), (parts[1], found[1]))
-        table = RowsOfTable(model, pd.concat(frames, ignore_index=True))
-        places = np.arange(len(table.frame), dtype=np.float64)[:, None]
-        cut = len(frames[0])
-        return Attacked(table, (places[:cut], found[0]), (places[cut:], found[1]))
+        table, inside, outside = by_number(model, *frames)
+        return Attacked(table, (inside, found[0]), (outside, found[1]))
 
     def _labels(self, model: Any, frame: pd.DataFrame, label: str, what: str) -> NDArray[Any]:
         schema = schema_of(model)

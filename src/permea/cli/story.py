@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from permea.audit import AttackReport, attack
 from permea.audit.synthetic import SyntheticRisks, synthetic_risks
-from permea.cli.table_model import RowsOfTable
+from permea.audit.tables import RowsOfTable
 from permea.compose import KAHMClassifier, MomentClassifier, fabricate_records
 from permea.datasets import HOSPITALS, VISITS_SCHEMA, make_visits
 from permea.fabricate.tables import FabricatedTable

@@ -16,12 +16,12 @@ from permea.audit import (
     why_not_rerun,
 )
 from permea.audit.report import guarantee_lines
+from permea.audit.tables import RowsOfTable
 from permea.cli.app import CHECK, command
 from permea.cli.console import AuditError, Console, UsageError, json_file
 from permea.cli.models import load_model
 from permea.cli.options import AttackTables, JsonOutput, ModelFile, Trusted
 from permea.cli.signatures import certificate_status, trusted_keys
-from permea.cli.table_model import RowsOfTable
 from permea.cli.tables import check_output, write_result
 from permea.report.content import METRIC_ATTACKS
 

@@ -11,13 +11,14 @@ from typer import Option
 
 from permea._version import __version__
 from permea.audit import attack
+from permea.audit.tables import RowsOfTable
 from permea.cli.app import CHECK, command
 from permea.cli.commands.audit import RELEASES, Releases, with_claim
 from permea.cli.console import Console, UsageError
 from permea.cli.models import load_model, schema_of
 from permea.cli.options import Attacked, AttackTables, ModelFile, Rows, Trusted, read_json_pairs
 from permea.cli.signatures import certificate_status, describe_certificate, trusted_keys
-from permea.cli.table_model import RowsOfTable, TableClassifier, unit_privacy
+from permea.cli.table_model import TableClassifier, unit_privacy
 from permea.cli.tables import check_output, write_result, write_results
 from permea.privacy import Privacy
 from permea.report import Report, content, model_card, render
