@@ -77,7 +77,7 @@ def world(tmp_path_factory):
         columns = {c: np.clip(0.3 + 0.4 * y + 0.1 * rng.normal(size=n), 0, 1) for c in "abc"}
         return pd.DataFrame({**columns, label: y})
 
-    for name in ("data", "new", "train", "holdout", "target"):
+    for name in ("data", "new", "train", "holdout", "target", "source", "few", "test"):
         numbers().to_csv(folder / f"{name}.csv", index=False)
     for name in ("hospital", "clinic", "tomorrow"):
         rows = numbers("diagnosis").assign(patient=[f"p{i}" for i in range(120)])
