@@ -249,9 +249,10 @@ def row_of(claim):
         raise ValueError(f"{claim.where} differs from the document, and no sentence says why.")
     figures = ""
     if found:
-        name, ours, theirs, *_ = max(found, key=lambda one: one[3])
+        name, ours, theirs, _, how = max(found, key=lambda one: one[3])
+        other = how.theirs if how and how.above else "document"  # another column of ours
         count = f"{len(found)} figures; farthest: " if len(found) > 1 else ""
-        figures = f"{count}{name.split(': ')[-1]}: {ours}, document {theirs}"
+        figures = f"{count}{name.split(': ')[-1]}: {ours}, {other} {theirs}"
     command = claim.command or (f"`python -m benchmarks run {claim.benchmark}`"
                                 if claim.benchmark else "–")  # fmt: skip
     written = "–"

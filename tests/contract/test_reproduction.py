@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as runner  # noqa: E402
-from benchmarks import beside, reproduction  # noqa: E402
+from benchmarks import beside, figures, reproduction  # noqa: E402
 
 WANTED = [
     *(f"000 Table {k}" for k in range(1, 16)), "000 Figure 8",
@@ -68,3 +68,15 @@ def test_claims_of_an_order_differ_only_below():
     assert not order.beyond("0.9", "0.5")
     assert not order.beyond("0.495", "0.5")
     assert order.beyond("0.4", "0.5")
+
+
+def test_default_regression_is_within_five_per_cent_of_tuned_peers():
+    """On every problem of the stored result, beside the better of two tuned peers."""
+    problems = figures.tables(reproduction.stored("regression_peers")["output"])
+    assert len(problems) >= 4
+    for rows in problems:
+        error = {row["model"]: float(row["error"]) for row in rows}
+        best = min(error["KernelRidge, searched"], error["GaussianProcess, likelihood"])
+        assert error["MembershipMapping()"] <= 1.05 * best
+        assert error["BayesianMembershipMapping()"] <= 1.09 * best
+        assert error["FuzzyModel()"] <= 1.09 * best
