@@ -21,8 +21,9 @@ from permea.federation import (
     ScaleWarning,
     SchemaError,
 )
-from permea.federation.encryption import EncryptionError, get_scheme
+from permea.federation.encryption import EncryptionError, EvaluationKey, get_scheme
 from permea.federation.encryption.protocol import EncryptedQuery, KeyHolder, Terms
+from permea.federation.encryption.scheme import pack, unpack
 from permea.federation.service.queue import (
     EncryptedQueue,
     JobFailedError,
@@ -347,3 +348,40 @@ def test_digits_in_one_ciphertext(digits):
 @pytest.mark.timeout(1800)
 def test_500_digits_at_12_bits(digits):
     check_digits(digits, 500, 12, 0.995, n_jobs=2)
+
+
+# ---- what arrives is parsed at once ------------------------------------------------------------
+
+
+def bad_body(message):
+    """The right header, a right checksum, and ciphertexts that are none."""
+    header, parts = unpack(message, "ciphertext")
+    header = {name: header[name] for name in header.keys() - {"kind", "sizes"}}
+    return pack("ciphertext", header, [part[:200] + bytes(len(part) - 200) for part in parts])
+
+
+def too_few(message):
+    header, parts = unpack(message, "ciphertext")
+    header = {name: header[name] for name in header.keys() - {"kind", "sizes"}}
+    return pack("ciphertext", header, parts[:-1])
+
+
+@pytest.mark.parametrize("damage", [bad_body, too_few, lambda message: b"junk"])
+def test_the_sender_of_a_bad_ciphertext_is_named_and_left_out(damage):
+    federation = Federation([PARTIES[0], failing(damage), PARTIES[2]], **SECRET, quorum=2)
+    answer = federation.ask(X[:10])
+    assert answer.who_answered == ("p0", "p2")
+    assert answer.missing["p1"].startswith("invalid reply")
+    same_where_clear(answer.labels, [PARTIES[0], PARTIES[2]], X[:10])
+
+
+def test_a_damaged_evaluation_key_is_refused_before_any_party_is_asked():
+    party = failing(lambda message: message)
+    federation = Federation([PARTIES[0], party, PARTIES[2]], **SECRET)
+    holder = KeyHolder(federation.terms())
+    key = holder.keys.evaluation
+    for parts in (key.parts[:2], [], [key.parts[0], b"junk", key.parts[2]]):
+        damaged = EvaluationKey.of(key.header["parameters"], key.key_id, parts)
+        with pytest.raises(EncryptionError):
+            federation.ask_encrypted(X[:3], holder.query(), damaged)
+    assert party.asked == 0

@@ -14,6 +14,8 @@ from typing import Any
 from permea.federation.errors import PartyTimeoutError
 from permea.federation.flower.launch import require_flower
 
+LARGEST_MESSAGE = 256 << 20
+"""Bytes of contents that are taken in one message, by a party and by the aggregator."""
 _PAUSES = (0.01, 0.25)  # seconds between two looks for replies: at first, and at most
 _TAKING = 0.1  # seconds between two attempts to take the task
 
@@ -58,7 +60,16 @@ def _replies(grid: Any, numbers: list[str]) -> list[tuple[str, Any]]:
 
 
 def _inflated(grid: Any, number: str, tree: Any) -> Any:
-    """The contents of one reply, as Flower's own grid takes them."""
+    """One reply, as Flower's own grid takes it."""
+    message = contents_of(grid._runtime_client, grid.node, grid.run.run_id, tree)
+    message.metadata.__dict__["_message_id"] = number
+    return message
+
+
+def contents_of(
+    client: Any, node: Any, run: int, tree: Any, *, largest: int = LARGEST_MESSAGE
+) -> Any:
+    """The message that consists of the objects of a tree, up to a size."""
     from flwr.app import Message
     from flwr.supercore.inflatable.inflatable_protobuf_utils import (
         make_confirm_message_received_fn_protobuf,
@@ -66,15 +77,21 @@ def _inflated(grid: Any, number: str, tree: Any) -> Any:
     )
     from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 
-    client, run = grid._runtime_client, grid.run.run_id
-    message = pull_and_inflate_object_from_tree(
+    pull, taken = make_pull_object_fn_protobuf(client.PullObject, node, run), [0]
+
+    def limited(number: str) -> bytes:
+        content: bytes = pull(number)
+        taken[0] += len(content)
+        if taken[0] > largest:
+            raise ValueError("the message is larger than is taken")
+        return content
+
+    return pull_and_inflate_object_from_tree(
         tree,
-        make_pull_object_fn_protobuf(client.PullObject, grid.node, run),
-        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, grid.node, run),
+        limited,
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run),
         return_type=Message,
     )
-    message.metadata.__dict__["_message_id"] = number
-    return message
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from typing import Any
 
 from permea._text import safe_text
 from permea.federation.errors import FederationError
+from permea.federation.flower.grid import LARGEST_MESSAGE, contents_of
 from permea.federation.flower.launch import be_quiet, end_with_parent, require_flower
 from permea.federation.flower.replies import RECORD, Replies, reply_values
 
-LARGEST_MESSAGE = 256 << 20  # bytes of contents that are taken from a SuperLink in one message
 _PAUSE = 0.01  # seconds between two requests for messages, which a SuperLink of permea holds
 _RETRY = (0.2, 5.0)  # seconds between two attempts to connect: at first, and at most
 _AGAIN = 60.0  # seconds after which the same trouble is printed again
@@ -194,27 +194,8 @@ class Node:
 
     def _taken(self, client: Any, node: Any, proto: Any, tree: Any) -> Any:
         """The contents of a message, up to the largest size."""
-        from flwr.app import Message
-        from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-            make_confirm_message_received_fn_protobuf,
-            make_pull_object_fn_protobuf,
-        )
-        from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
-
         run = proto.metadata.run_id
-        pull, sizes = make_pull_object_fn_protobuf(client.PullObject, node, run), [0]
-
-        def limited(number: str) -> bytes:
-            content: bytes = pull(number)
-            sizes[0] += len(content)
-            if sizes[0] > self._largest:
-                raise ValueError("the message is larger than this party takes")
-            return content
-
-        confirm = make_confirm_message_received_fn_protobuf(
-            client.ConfirmMessageReceived, node, run
-        )
-        return pull_and_inflate_object_from_tree(tree, limited, confirm, return_type=Message)
+        return contents_of(client, node, run, tree, largest=self._largest)
 
     def _send(self, client: Any, node: Any, run: int, reply: Any, seconds: float) -> None:
         """Send a reply: what it is first, then the contents that the SuperLink lacks."""
