@@ -143,13 +143,26 @@ def test_a_tampered_log_is_found(journal, how):
         verify(folder, database)
 
 
-def test_the_log_goes_on_after_a_crash_between_line_and_link(journal):
+def test_the_log_goes_on_after_a_crash_between_line_and_link_or_within_a_line(journal):
     folder, database, made = journal
     before = database.fact("journal")
     made.add("answered", asker="a", rows=9)
     database.set_fact("journal", before)  # the program ended before it kept the link
     made.add("answered", asker="b", rows=1)
     assert check(folder / "audit.jsonl").number == 7
-    again = Journal(folder, database)
-    again.add("answered", asker="c", rows=1)
-    assert verify(folder, database).number == 8
+    with open(folder / "audit.jsonl", "ab") as file:
+        file.write(b'{"asker": "a", "bef')  # the disk was full
+    made.add("answered", asker="c", rows=1)
+    with open(folder / "audit.jsonl", "ab") as file:
+        file.write(b'{"asker"')
+    Journal(folder, database, thorough=True).add("answered", asker="d", rows=1)
+    assert verify(folder, database).number == 9
+
+
+def test_a_line_that_somebody_added_stops_the_log(journal):
+    folder, database, made = journal
+    with open(folder / "audit.jsonl", "ab") as file:
+        file.write(b'{"number": 6, "before": "x", "hash": "y"}\n')
+    for attempt in (lambda: made.add("answered"), lambda: Journal(folder, database)):
+        with pytest.raises(JournalError, match="after number 5"):
+            attempt()

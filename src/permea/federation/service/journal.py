@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,9 @@ class Journal:
         Folder of the service; the log is ``audit.jsonl``.
     database : Database
         Keeps the last link.
+    thorough : bool, default=False
+        Check the whole chain first, and not only what follows the last link. That takes a while for
+        a long log.
 
     Examples
     --------
@@ -56,30 +60,31 @@ class Journal:
     >>> base.close(); place.cleanup()
     """
 
-    def __init__(self, folder: str | os.PathLike[str], database: Database) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], database: Database, *, thorough: bool = False
+    ) -> None:
         self.path, self._database = Path(folder) / "audit.jsonl", database
         self._lock = threading.Lock()
-        kept = _head(database.fact(_FACT))
-        if self.path.exists() and self.path.stat().st_size:
-            found = check(self.path)
-            if found.number < kept.number or (found.number == kept.number and found != kept):
-                raise JournalError(
-                    f"{self.path} ends with line {found.number}, and line {kept.number} was "
-                    "written: lines were removed or changed, or the machine lost power. Keep the "
-                    "file as evidence under another name; a new one goes on from the last link."
-                )
-            kept = found
-        else:
-            kept = kept._replace(size=0)
-        database.set_fact(_FACT, _text(kept))
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         self._file = os.fdopen(handle, "ab", buffering=0)
         self.path.chmod(0o600)
+        with database.transaction() as change:  # nobody adds a line meanwhile
+            kept, size = _kept(change), os.fstat(handle).st_size
+            if not size:
+                kept = kept._replace(size=0)  # a new file, which goes on from the last link
+            found = self._settled(kept)
+            if size < kept.size or (thorough and size and check(self.path)[:2] != found[:2]):
+                raise JournalError(
+                    f"{self.path} does not end with line {kept.number}, which was written: lines "
+                    "were removed or changed, or the machine lost power. Keep the file as evidence "
+                    "under another name; a new one goes on from the last link."
+                )
+            set_fact(change, _FACT, _text(found))
 
     def add(self, event: str, **values: Any) -> None:
         """Append a line."""
         with self._lock, self._database.transaction() as change:  # other processes wait too
-            head = self._last(change)
+            head = self._settled(_kept(change))
             entry = {"number": head.number + 1, "time": round(time.time(), 3), "event": event}
             entry |= {name: _plain(value) for name, value in values.items()}
             text = safe_json({**entry, "before": head.hash}, sort_keys=True)
@@ -88,13 +93,15 @@ class Journal:
             self._file.write(line)
             set_fact(change, _FACT, _text(Head(head.number + 1, digest, head.size + len(line))))
 
-    def _last(self, change: Any) -> Head:
-        """The last link; when a program ended between its line and its link, that of the line."""
-        row = change.execute("SELECT value FROM facts WHERE name = ?", (_FACT,)).fetchone()
-        head = _head(row[0])
-        if os.fstat(self._file.fileno()).st_size > head.size:
-            return check(self.path)
-        return head
+    def _settled(self, head: Head) -> Head:
+        """The last link, also when a program ended between its line and its link, or within one."""
+        with open(self.path, "rb") as file:
+            file.seek(head.size)
+            tail = file.read()
+        whole, end, torn = tail.rpartition(b"\n")
+        if torn:  # the disk was full, or the program ended: nobody was told that this is a line
+            os.ftruncate(self._file.fileno(), head.size + len(whole) + len(end))
+        return _follow((whole + end).splitlines(keepends=True), head, self.path)
 
     def close(self) -> None:
         """Bring the log to the disk."""
@@ -109,32 +116,38 @@ def check(path: str | os.PathLike[str]) -> Head:
 
     A log that goes on from an older one begins with the link to that.
     """
-    last, size = Head(0, "", 0), 0
     with open(path, "rb") as file:
-        for count, line in enumerate(file, 1):
-            try:
-                text, _, digest = line.decode("utf-8").rstrip("\n").rpartition(', "hash": "')
-                entry = json.loads(text + "}")
-                number, before = int(entry["number"]), str(entry["before"])
-                whole = hashlib.sha256((text + "}").encode("utf-8")).hexdigest() == digest[:-2]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                number, before, digest, whole = 0, "", "", False
-            if not whole or (last.number and (number - 1, before) != last[:2]):
-                raise JournalError(f"{path}: line {count} was changed, or lines before it removed.")
-            size += len(line)
-            last = Head(number, digest[:-2], size)
+        last = _follow(file, Head(0, "", 0), path)
     if not last.number:
         raise JournalError(f"{path} is empty.")
+    return last
+
+
+def _follow(lines: Iterable[bytes], last: Head, path: str | os.PathLike[str]) -> Head:
+    """The last link of lines that follow a link; any link may stand before those of a file."""
+    for line in lines:
+        try:
+            text, _, digest = line.decode("utf-8").removesuffix("\n").rpartition(', "hash": "')
+            entry = json.loads(text + "}")
+            number, before = int(entry["number"]), str(entry["before"])
+            whole = hashlib.sha256((text + "}").encode("utf-8")).hexdigest() + '"}' == digest
+        except (ValueError, KeyError, TypeError, RecursionError):
+            number, before, digest, whole = 0, "", "", False
+        if not whole or (last.number and (number - 1, before) != last[:2]):
+            raise JournalError(
+                f"{path}: the line after number {last.number} was changed, or lines were removed."
+            )
+        last = Head(number, digest[:-2], last.size + len(line))
     return last
 
 
 def verify(folder: str | os.PathLike[str], database: Database) -> Head:
     """Check the log of a service against the last link that is kept in its database."""
     kept, path = _head(database.fact(_FACT)), Path(folder) / "audit.jsonl"
-    if not path.exists():
-        if kept.number:
-            raise JournalError(f"{path} is gone; it had {kept.number} lines.")
+    if not kept.number:
         return kept
+    if not path.exists():
+        raise JournalError(f"{path} is gone; it had {kept.number} lines.")
     found = check(path)
     if found != kept and found.number <= kept.number:
         raise JournalError(f"{path} ends with line {found.number}; it had {kept.number} lines.")
@@ -146,6 +159,12 @@ def _head(text: str | None) -> Head:
         return Head(0, _START, 0)
     number, digest, size = text.split()
     return Head(int(number), digest, int(size))
+
+
+def _kept(change: Any) -> Head:
+    """The last link as it is in the database."""
+    row = change.execute("SELECT value FROM facts WHERE name = ?", (_FACT,)).fetchone()
+    return _head(None if row is None else row[0])
 
 
 def _text(head: Head) -> str:

@@ -167,7 +167,7 @@ class Service:
         try:
             settings = self.settings
             self.askers = Askers(self.folder)
-            self.journal = Journal(self.folder, self.askers.database)
+            self.journal = Journal(self.folder, self.askers.database, thorough=True)
             self.spool = Spool(
                 self.folder, retention=settings.retention, max_bytes=settings.store_bytes
             )
