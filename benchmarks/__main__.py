@@ -82,14 +82,9 @@ def is_speed(name):
 
 def is_as_written(name):
     """Whether a benchmark takes its settings from `permea.documents`."""
-    return (
-        "documents"
-        in (FOLDER / f"{name}.py")
-        .read_text()
-        .partition("def main(")[0]
-        .split("from permea import")[-1]
-        .partition("\n\n")[0]
-    )
+    lines = (FOLDER / f"{name}.py").read_text().splitlines()
+    imports = [line for line in lines if line.startswith(("from permea import", "from transfer_"))]
+    return any("documents" in line for line in imports)
 
 
 def title(name):
