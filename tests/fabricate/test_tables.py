@@ -17,6 +17,7 @@ from permea.privacy import stages as permea_stages
 from permea.privacy.counts import sum_counts
 from permea.privacy.release import UnreadableRowsError
 from permea.privacy.stages import ChargedCounts
+from permea.report import Report, render
 from permea.tables import Category, Date, Number, Schema, YesNo
 from permea.tables.rules import Rule
 
@@ -463,6 +464,9 @@ def test_halves_that_are_not_held_are_told(monkeypatch):
     held = {tuple(sorted(("abcdef"[a], "abcdef"[b]))) for a, b in made.generator.trees[0].edges}
     lost = {tuple(sorted(pair.columns)) for pair in made.quality.pairs_not_held}
     assert len(ring - held) == 1
+    assert made.quality.n_halved == 15 - 5
+    page = render(Report(title="a ring", quality=made.quality))
+    assert "10 pairs are compared in halves" in page
     assert ring - held <= lost
 
 

@@ -91,11 +91,13 @@ class TableQuality:
 
     A pair whose distance is well above ``by_chance`` depends in a way that the trees do not hold.
     ``queries`` are the shares of single values, with error bars that follow from the noise alone.
+    ``n_halved`` of the pairs are compared in halves of both columns (`permea.fabricate.halves`).
     """
 
     columns: tuple[Agreement, ...]
     pairs: tuple[Agreement, ...]
     queries: tuple[Query, ...] = ()
+    n_halved: int = 0
 
     @property
     def pairs_not_held(self) -> tuple[Agreement, ...]:
@@ -141,8 +143,10 @@ def quality_of(generator: TableGenerator, learner: Learner) -> TableQuality:
         names = generator.names[one], generator.names[other]
         all_labels = spread * np.full(tables[0].shape, math.sqrt(len(tables)))
         pairs.append(_agreement(names, sum(tables), all_labels, size, bins[:, [one, other]]))
+    n_halved = 0
     for (one, other), table in learner.counted_halves.items():
         if (one, other) not in learner.counted_pairs:  # no table: whether both are in one half
+            n_halved += 1
             apart = learner.halves[one][bins[:, one]] ^ learner.halves[other][bins[:, other]]
             names, spread = (generator.names[one], generator.names[other]), learner.charged.noise(1)
             pairs.append(_agreement(names, table, np.full(2, spread), size, apart[:, None]))
@@ -150,7 +154,7 @@ def quality_of(generator: TableGenerator, learner: Learner) -> TableQuality:
         drawn = np.bincount(labels, minlength=len(learner.totals)) / len(labels)
         error = np.full(len(drawn), learner.totals_noise / size)
         queries += _queries(label, generator.schema.classes, drawn, learner.totals / size, error)
-    return TableQuality(tuple(columns), tuple(pairs), tuple(queries))
+    return TableQuality(tuple(columns), tuple(pairs), tuple(queries), n_halved)
 
 
 def _queries(
