@@ -1,9 +1,10 @@
-"""The way of a newcomer: clone, ``make demo``, an own table; nothing but the commands of the README.
+"""The way of a newcomer: clone, ``make demo``, an own table; only commands of the README.
 
 Needs the package index; prints what it took. Times are those of the processor, so that other work
 on the machine does not count.
 """
 
+import json
 import os
 import re
 import resource
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import unquote, urlparse
+from urllib.request import Request, urlopen
 
 import pandas as pd
 import pytest
@@ -28,21 +31,33 @@ def commands():
     return [re.sub(r"\s+#.*$", "", line.removeprefix("$ ")) for line in lines]
 
 
-def size(folder):
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def download(shell):
+    """How many bytes the set-up downloads: sizes of the files that pip chooses for the lock."""
+    report = shell.folder / "pip.json"
+    shell(
+        ".venv/bin/python -m pip install --dry-run --ignore-installed --no-deps --quiet "
+        f"--report {report} -r requirements.lock"
+    )
+    total = 0
+    for one in json.loads(report.read_text())["install"]:
+        address = one["download_info"]["url"]
+        if address.startswith("file:"):
+            total += Path(unquote(urlparse(address).path)).stat().st_size
+        else:
+            with urlopen(Request(address, method="HEAD"), timeout=60) as reply:
+                total += int(reply.headers["content-length"])
+    return total
 
 
 @pytest.fixture
 def shell(tmp_path):
-    """A clone, and a way to type commands in it with a bare PATH and a cache of its own."""
+    """A clone, and a way to type commands in it with a bare PATH."""
     subprocess.run(["git", "clone", "-q", ROOT, tmp_path / "permea"], check=True, timeout=60)
-    cache = tmp_path / "cache"
     environment = {
-        "HOME": str(tmp_path), "LANG": "C.UTF-8", "PIP_CACHE_DIR": str(cache),
+        "HOME": str(tmp_path), "LANG": "C.UTF-8",
         "PATH": f"{tmp_path}/permea/.venv/bin:{Path(shutil.which('python3')).parent}:/usr/bin:/bin",
         **{name: os.environ[name] for name in os.environ if name.startswith(("PIP_", "UV_"))},
     }  # fmt: skip
-    environment["PIP_CACHE_DIR"] = str(cache)
 
     def typed(command):
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -56,7 +71,7 @@ def shell(tmp_path):
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         return done.stdout, used
 
-    typed.folder, typed.cache = tmp_path / "permea", cache
+    typed.folder = tmp_path / "permea"
     return typed
 
 
@@ -73,7 +88,7 @@ def test_the_readme_has_the_commands_of_the_way():
 def test_the_way_of_a_newcomer(shell):
     first, *rest = [command for command in commands() if command != "make test"]
     told, _ = shell(first)
-    downloaded = size(shell.cache)
+    downloaded = download(shell)
     print(f"downloaded {downloaded / 1e6:.0f} MB")
     assert 0 < downloaded < MOST_BYTES
     told, seconds = shell(first)  # after the set-up
