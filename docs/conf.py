@@ -43,9 +43,10 @@ sphinx_gallery_conf = {
 
 
 def setup(app):
-    """Draw the figures of the benchmarks, and write the page of commands."""
+    """Draw the figures of the benchmarks, and write the pages of commands and of the HTTP API."""
     from benchmarks.figures import draw_all
-    from scripts.command_reference import PAGE, drawn
+    from scripts import command_reference, http_reference
 
     draw_all(HERE / "figures")
-    PAGE.write_text(drawn())
+    for reference in (command_reference, http_reference):
+        reference.PAGE.write_text(reference.drawn())

@@ -20,6 +20,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import command_reference  # noqa: E402
+import http_reference  # noqa: E402
 
 PAGES = [
     path
@@ -62,6 +63,12 @@ def test_the_page_of_commands_has_every_command_and_option():
             for extra in getattr(parameter.annotation, "__metadata__", ()):
                 for name in getattr(extra, "param_decls", None) or ():
                     assert f"`{name}`" in page or name in ("--json", "--quiet", "-q", "--debug")
+
+
+def test_the_page_of_the_http_api_has_every_route():
+    requests = {row[0] for row in http_reference.routes()}
+    assert {"`GET /health`", "`POST /v1/ask`", "`DELETE /v1/jobs/{name}`"} <= requests
+    assert all(row[1] for row in http_reference.routes())  # each says what it does
 
 
 def test_the_page_of_files_has_every_entry():
