@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 from threadpoolctl import threadpool_limits
 
 from permea._progress import progress
@@ -38,6 +40,44 @@ def run_parallel(
             delayed(function)(*task) for task in tasks
         )
         return list(progress(work, total=len(tasks), desc=desc))
+
+
+def run_shared(
+    function: Callable[..., Result],
+    owner: object,
+    shared: object,
+    tasks: Sequence[tuple[Any, ...]],
+    *,
+    n_jobs: int | None = None,
+    desc: str = "",
+) -> list[Result]:
+    """Call ``function(shared, *task)`` for each task, as `run_parallel` does.
+
+    Under joblib's backend "dask" ``shared``, which may be large, is sent to the workers once: the
+    same object of the same ``owner`` stays there as long as the owner and the client live.
+
+    Examples
+    --------
+    >>> run_shared(lambda shared, a: shared[a], run_shared, [5, 6], [(0,), (1,)])
+    [5, 6]
+    """
+    client = getattr(get_active_backend()[0], "client", None)
+    if client is None:
+        return run_parallel(partial(function, shared), tasks, n_jobs=n_jobs, desc=desc)
+    sent = _sent.setdefault(client, WeakKeyDictionary())
+    if owner not in sent or sent[owner][0] is not shared:
+        sent[owner] = shared, client.scatter([shared], broadcast=True, hash=False)[0]
+    parts = client.scatter(list(tasks), hash=False)
+    work = [client.submit(_apply, function, sent[owner][1], part, pure=False) for part in parts]
+    return [future.result() for future in progress(work, desc=desc)]
+
+
+_sent: "WeakKeyDictionary[Any, WeakKeyDictionary[Any, tuple[Any, Any]]]" = WeakKeyDictionary()
+
+
+def _apply(function: Callable[..., Result], shared: object, task: tuple[Any, ...]) -> Result:
+    """One task on a worker, which got its arguments before."""
+    return function(shared, *task)
 
 
 @contextmanager

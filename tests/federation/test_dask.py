@@ -27,12 +27,14 @@ def test_backends_of_joblib_are_honoured(digits, backend):
 def test_dask_trains_on_two_workers_and_ships_each_branch_once(digits):
     distributed = pytest.importorskip("distributed")
     X, X_test, y, _ = digits
-    shipped = []
+    shipped, models = [], []
     scatter = distributed.Client.scatter
 
     def watched(self, data, *arguments, **named):
         items = data if isinstance(data, list) else [data]
-        shipped.extend(item.shape for item in items if np.ndim(item) == 2)
+        arrays = [item for item in items if isinstance(item, np.ndarray)]
+        shipped.extend(item.shape for item in arrays if item.ndim == 2)
+        models.extend(item for item in items if isinstance(item, list))
         return scatter(self, data, *arguments, **named)
 
     expected = model().fit(X, y)
@@ -48,6 +50,11 @@ def test_dask_trains_on_two_workers_and_ships_each_branch_once(digits):
         patch.setattr(distributed.Client, "scatter", watched)
         fitted = model().fit(X, y)
         workers = client.run(_worker_facts)
+        labels = fitted.predict(X)
+        measured = fitted.distances(X_test[:40])
+    assert len(models) == 1, "the model travels once, for labels and for distances"
+    np.testing.assert_array_equal(labels, expected.predict(X))
+    np.testing.assert_allclose(measured, fitted.distances(X_test[:40]), rtol=1e-9)
     assert np.allclose(fitted.distances(X_test[:40]), expected.distances(X_test[:40]), rtol=1e-9)
     # Every row travels once to be partitioned, and once in its branch to be learned.
     sizes = Counter(size for wide in fitted.class_models_ for size in _branch_sizes(wide))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -203,6 +203,7 @@ def label_robustness(
     sizes: Sequence[float] = SIZES,
     n_draws: int = 10,
     random_state: int | None = 0,
+    n_jobs: int | None = None,
 ) -> Array:
     """Share of noisy copies of each row that keep the row's own label.
 
@@ -221,6 +222,8 @@ def label_robustness(
         Copies per size.
     random_state : int or None
         Decides the noise.
+    n_jobs : int or None
+        Processes that predict, as in joblib.
 
     Returns
     -------
@@ -238,18 +241,28 @@ def label_robustness(
     """
     rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
     unit = rows.std(axis=0) if spread is None else np.asarray(spread, dtype=np.float64)
-    rng = np.random.default_rng(random_state)
-    kept = np.zeros(len(rows))
-    rounds = 0
-    for size in progress(sizes, desc="label-only"):
+    rounds = [size for size in sizes for _ in range(n_draws if size else 1)]
+    drawn = list(zip(rounds, np.random.SeedSequence(random_state).spawn(len(rounds)), strict=True))
+    share = effective_n_jobs(n_jobs)  # each process gets the classifier once
+    tasks = (delayed(_times_kept)(clf, rows, labels, unit, drawn[k::share]) for k in range(share))
+    done = Parallel(n_jobs=n_jobs, return_as="generator")(tasks)
+    noisy, plain = zip(*progress(done, total=share, desc="label-only"), strict=True)
+    kept = np.sum(noisy, axis=0) + n_draws * np.sum(plain, axis=0)
+    return np.asarray(kept / (n_draws * len(sizes)), dtype=np.float64)
+
+
+def _times_kept(
+    clf: Any, rows: Array, labels: NDArray[Any], unit: Array, drawn: Sequence[tuple[float, Any]]
+) -> tuple[Array, Array]:
+    """How often each row keeps its label, with noise of so many sizes and without any."""
+    noisy, plain = np.zeros((2, len(rows)))
+    for size, seed in drawn:
         if size == 0.0:
-            kept += n_draws * (np.asarray(clf.predict(rows)) == labels)
+            plain += np.asarray(clf.predict(rows)) == labels
         else:
-            for _ in range(n_draws):
-                noisy = rows + size * unit * rng.standard_normal(rows.shape)
-                kept += np.asarray(clf.predict(noisy)) == labels
-        rounds += n_draws
-    return kept / rounds
+            noise = np.random.default_rng(seed).standard_normal(rows.shape)
+            noisy += np.asarray(clf.predict(rows + size * unit * noise)) == labels
+    return noisy, plain
 
 
 def halves(y: ArrayLike, n_shadows: int, rng: np.random.Generator) -> Mask:
@@ -482,7 +495,7 @@ def make_attacker(kind: str, seed: int) -> Any:
         return make_pipeline(StandardScaler(), SVC(C=1.0, class_weight="balanced"))
     if kind == "tree":
         return RandomForestClassifier(
-            100, min_samples_leaf=5, class_weight="balanced_subsample", random_state=seed
+            100, min_samples_leaf=5, class_weight="balanced", random_state=seed
         )
     if kind == "network":
         return make_pipeline(
@@ -493,7 +506,13 @@ def make_attacker(kind: str, seed: int) -> Any:
 
 
 def train_attackers(
-    kind: str, ensemble: ShadowEnsemble, y: ArrayLike, rows: NDArray[np.intp], *, seed: int = 0
+    kind: str,
+    ensemble: ShadowEnsemble,
+    y: ArrayLike,
+    rows: NDArray[np.intp],
+    *,
+    seed: int = 0,
+    n_jobs: int | None = None,
 ) -> dict[Any, Any]:
     """Train one attack classifier per class on the shadows' predictions for ``rows`` (001 §3.1).
 
@@ -502,17 +521,21 @@ def train_attackers(
     """
     labels = np.asarray(y)[rows]
     rng = np.random.default_rng(seed)
-    attackers = {}
+    tasks = {}
     for label in np.unique(labels):
         mine = rows[labels == label]
         features = ensemble.features[:, mine].reshape(-1, ensemble.features.shape[2])
         target = ensemble.inside[:, mine].ravel()
         picked = rng.permutation(len(target))[:_MOST_ROWS]
         if len(np.unique(target[picked])) == 2:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                attackers[label] = make_attacker(kind, seed).fit(features[picked], target[picked])
-    return attackers
+            tasks[label] = delayed(_fit_attacker)(kind, seed, features[picked], target[picked])
+    return dict(zip(tasks, Parallel(n_jobs=n_jobs)(tasks.values()), strict=True))
+
+
+def _fit_attacker(kind: str, seed: int, features: Array, target: Mask) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return make_attacker(kind, seed).fit(features, target)
 
 
 def attacker_scores(attackers: dict[Any, Any], features: Array, y: ArrayLike) -> Array:

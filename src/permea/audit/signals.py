@@ -34,6 +34,11 @@ class Remembered:
         self._clf, self._X = clf, X
         self._known: dict[str, Any] = {}
 
+    @property
+    def original(self) -> Any:
+        """The classifier itself, which can travel to another process."""
+        return self._clf
+
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._clf, name)
         if name not in _CACHED or not callable(value):

@@ -124,7 +124,9 @@ def attack(
             n_jobs=n_jobs,
         )
     known = signals.Remembered(clf, pool.X)
-    results = tuple(_carry_out(name, known, pool, ensemble, random_state) for name in chosen)
+    results = tuple(
+        _carry_out(name, known, pool, ensemble, random_state, n_jobs) for name in chosen
+    )
     attributes = tuple(
         attribute_attack(clf, X_member, y_member, X_outside, y_outside, column=column)
         for column in hidden_columns
@@ -187,7 +189,12 @@ def _make_pool(
 
 
 def _carry_out(
-    name: str, clf: Any, pool: _Pool, ensemble: attacks.ShadowEnsemble | None, seed: int
+    name: str,
+    clf: signals.Remembered,
+    pool: _Pool,
+    ensemble: attacks.ShadowEnsemble | None,
+    seed: int,
+    n_jobs: int | None,
 ) -> AttackResult:
     """Score the pool by one attack, fit its threshold on other rows, and judge it."""
     if reason := attacks.why_not(name, clf):
@@ -195,7 +202,9 @@ def _carry_out(
     inside = pool.member[pool.spare]
     threshold = None
     if name == "label_only":
-        scores = label_robustness(clf, pool.X, pool.y, spread=pool.spread, random_state=seed)
+        scores = label_robustness(
+            clf.original, pool.X, pool.y, spread=pool.spread, random_state=seed, n_jobs=n_jobs
+        )
         known = scores[pool.spare]
         if not inside.any():  # the attacker's rows are all outside: half of them reach the median
             threshold = float(np.median(known)) + 1e-9
@@ -207,7 +216,7 @@ def _carry_out(
     elif name in SHADOW:
         assert ensemble is not None
         kind = name.removeprefix("shadow_")
-        trained = attacks.train_attackers(kind, ensemble, pool.y, pool.spare)
+        trained = attacks.train_attackers(kind, ensemble, pool.y, pool.spare, n_jobs=n_jobs)
         features = attacks.attack_features(clf, pool.X, pool.y)
         scores, threshold = attacks.attacker_scores(trained, features, pool.y), 0.0
     else:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from permea._arrays import Array, Indices
-from permea._parallel import batches, run_parallel
+from permea._parallel import batches, run_parallel, run_shared
 from permea._validate import (
     Accepted,
     boolean,
@@ -392,12 +392,12 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         ndarray of shape (m, C)
             Γ_c of 004 Def. 6, columns in the order of ``classes_``.
         """
-        return self._in_batches(self._all_distances, X)
+        return self._in_batches(_all_distances, X)
 
     def hull_distances(self, codes: ArrayLike) -> Array:
         """The same for rows that ``encoder_`` encoded."""
         check_is_fitted(self, "class_models_")
-        return self._all_distances(np.asarray(codes))
+        return _all_distances(self.class_models_, np.asarray(codes))
 
     def winning_distances(self, X: ArrayLike) -> Array:
         """Distances of which the smallest of each row is exact; the others are not smaller.
@@ -405,7 +405,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         A class that provably cannot win may be infinitely far. Who needs the nearest class only
         saves most of the work.
         """
-        return self._in_batches(self._winning_distances, X)
+        return self._in_batches(nearest_class, X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Class with the smallest distance (004 eq. 62).
@@ -423,7 +423,7 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         ndarray of shape (m,)
             Class labels.
         """
-        nearest = self._in_batches(self._nearest_classes, X)
+        nearest = self._in_batches(_nearest_classes, X)
         return np.asarray(self.classes_[nearest])
 
     def matching_scores(self, X: ArrayLike) -> Array:
@@ -455,7 +455,10 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
         """Answer queries batch by batch, on several workers, with bounded memory."""
         queries = self._codes(X)
         tasks = [(queries[rows],) for rows in batches(queries.shape[0], _BATCH)]
-        return np.concatenate(run_parallel(answer, tasks, n_jobs=self.n_jobs, desc="queries"))
+        found = run_shared(
+            answer, self, self.class_models_, tasks, n_jobs=self.n_jobs, desc="queries"
+        )
+        return np.concatenate(found)
 
     def _codes(self, X: Any) -> Array:
         """Checked rows in the coordinates of the models."""
@@ -464,18 +467,15 @@ class ReconstructionClassifier(PrivateEstimator, ClassifierMixin, BaseEstimator)
             return self.encoder_.encode(X)
         return np.asarray(validate_data(self, X, dtype=FLOATS, reset=False))
 
-    def _all_distances(self, X: Array) -> Array:
-        cutoff = np.full(X.shape[0], np.inf, X.dtype)
-        return np.column_stack([model.distance_below(X, cutoff) for model in self.class_models_])
 
-    def _winning_distances(self, X: Array) -> Array:
-        """Distances of which the smallest of each row is exact."""
-        return nearest_class(self.class_models_, X)
+def _all_distances(models: list[Wide], X: Array) -> Array:
+    cutoff = np.full(X.shape[0], np.inf, X.dtype)
+    return np.column_stack([model.distance_below(X, cutoff) for model in models])
 
-    def _nearest_classes(self, X: Array) -> Indices:
-        """Position of the nearest class."""
-        distances = nearest_class(self.class_models_, X, labels_only=True)
-        return np.asarray(distances.argmin(axis=1))
+
+def _nearest_classes(models: list[Wide], X: Array) -> Indices:
+    """Position of the nearest class."""
+    return np.asarray(nearest_class(models, X, labels_only=True).argmin(axis=1))
 
 
 def hull_encoder(owner: Any) -> HullClassifier:
