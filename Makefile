@@ -6,7 +6,7 @@ JOBS ?= 2
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo check test test-slow bench docs lint format lock dist supply-chain clean
+.PHONY: help env demo check test test-slow bench bench-check docs lint format lock dist supply-chain clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ test-slow: $(PEERS)  ## the tests that need real data, long statistics or other 
 
 bench: $(PEERS)  ## the benchmarks, one after the other (hours for the full set)
 	@.venv-peers/bin/python -m benchmarks run --all
+
+bench-check: $(READY)  ## ratios of times beside the stored ones; fails where one is 30 % slower
+	@$(PY) -m benchmarks check
 
 docs: $(READY)  ## build the documentation, warnings are errors
 	@$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -5,13 +5,15 @@
     python -m benchmarks run --all [--quick]
     python -m benchmarks run --speed
     python -m benchmarks report
+    python -m benchmarks check [--store]
 
 Each benchmark is a script of its own in this folder that prints Markdown. ``run`` starts it in a
 fresh process and keeps what it printed, with the command, the seeds, the versions, the machine and
 the time it took, in ``benchmarks/results``. ``--repeat K`` runs it with the seeds 0 … K-1 and keeps
 mean ± standard deviation of every cell that is a number. ``--quick`` proves in less than a minute
 that a benchmark works; nothing of it is kept. ``--speed`` runs all whose figures are times, one
-after the other. ``report`` renders ``docs/benchmarks.md``, ``docs/speed.md`` and
+after the other. ``check`` compares ratios of times with the stored ones and fails where one became
+more than 30 % slower. ``report`` renders ``docs/benchmarks.md``, ``docs/speed.md`` and
 ``docs/results.md`` from the stored files alone.
 """
 
@@ -28,7 +30,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-from benchmarks import beside, figures, glance, reproduction
+from benchmarks import beside, figures, glance, ratios, reproduction, speed_notes
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
@@ -43,7 +45,9 @@ SUPPORT = {
     "dpsgd",
     "figures",
     "glance",
+    "ratios",
     "reproduction",
+    "speed_notes",
     "synthetic_anonymeter",
     "synthetic_dpmm",
     "tables_common",
@@ -191,7 +195,8 @@ def page(name):
     """A page of the documentation as the stored results give it."""
     results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
     mine = [kept for kept in results if is_speed(kept["name"]) == (name == "speed.md")]
-    return "".join([HEADS[name], *map(section, mine)])
+    notes = speed_notes.notes() if name == "speed.md" else ""
+    return "".join([HEADS[name], notes, *map(section, mine)])
 
 
 def section(kept):
@@ -229,11 +234,14 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("action", choices=["list", "run", "report"], nargs="?", default="list")
+    parser.add_argument(
+        "action", choices=["list", "run", "report", "check"], nargs="?", default="list"
+    )
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--store", action="store_true", help="keep the ratios of check")
     parser.add_argument("--repeat", type=int, default=1, metavar="K")
     words = sys.argv[1:]
     options = words[words.index("--") + 1 :] if "--" in words else []
@@ -241,6 +249,8 @@ def main():
     if arguments.action == "list":
         for name in names():
             print(f"{name:28} {title(name)}")
+    elif arguments.action == "check":
+        sys.exit(ratios.check(arguments.store))
     elif arguments.action == "report":
         write_pages()
         drawn = figures.draw_all(DOCS / "figures")

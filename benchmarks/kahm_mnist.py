@@ -51,7 +51,7 @@ def against_peers(X, y, T, t, with_svc):
         rows.append([name, f"{np.mean(labels == t):.4f}", f"{fit:.1f}", f"{predict:.1f}"])
     print(f"**(b) Beside scikit-learn**, {len(X)} rows, {len(T)} predictions.\n")
     table(["classifier", "accuracy", "fit, s", "predict, s"], rows)
-    return peers["KAHM"]
+    return peers
 
 
 def against_the_floor(clf, T):
@@ -71,6 +71,20 @@ def against_the_floor(clf, T):
             ["predict", f"{pruned:.2f}", f"{pruned / floor:.2f}"],
         ],
     )
+
+
+def latency(clf, peer, T):
+    """Milliseconds of single queries, in turns, on one worker and without a pool."""
+    clf.set_params(n_jobs=None)
+    peer.set_params(n_jobs=None)
+    times = np.array(
+        [[seconds(lambda m=model, row=row: m.predict(row[None]))[0] for model in (clf, peer)]
+         for row in T[: size(50, 5)]]
+    )  # fmt: skip
+    clf.set_params(n_jobs=2)
+    print(f"**(f) One query**, medians of {len(times)} in turns.\n")
+    found = zip(("KAHM", "3-NN"), np.median(times, axis=0), strict=True)
+    table(["classifier", "ms"], [[name, f"{1e3 * took:.1f}"] for name, took in found])
 
 
 def memory_of_predict(clf, T):
@@ -107,10 +121,12 @@ def main():
     parser.add_argument("--without-svc", action="store_true")
     options = parser.parse_args()
     X, y, T, t = mnist(rows=options.rows)
-    clf = against_peers(X, y, T, t, not options.without_svc)
+    peers = against_peers(X, y, T, t, not options.without_svc)
+    clf = peers["KAHM"]
     against_the_floor(clf, T)
     memory_of_predict(clf, T)
     scaling(X, y, T)
+    latency(clf, peers["3-NN"], T)
 
 
 if __name__ == "__main__":

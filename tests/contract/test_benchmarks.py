@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as runner  # noqa: E402
-from benchmarks import glance  # noqa: E402
+from benchmarks import glance, ratios  # noqa: E402
 
 
 @pytest.mark.parametrize("name", runner.HEADS)
@@ -120,3 +120,11 @@ def test_tables_are_read_back():
     text = "words\n| a | b |\n|---|---|\n| 1 | x |\n\n| c |\n|---|\n| 2 |"
     assert runner.figures.tables(text) == [[{"a": "1", "b": "x"}], [{"c": "2"}]]
     assert runner.figures.number("0.98 ± 0.01") == 0.98
+
+
+def test_a_ratio_that_grew_by_more_than_30_percent_is_named():
+    stored = {"steady": 1.0, "slow": 0.5, "gone": 1.0}
+    lines, slow = ratios.table_of({"steady": 1.29, "slow": 0.66, "fresh": 7.0}, stored)
+    assert slow == ["slow"]
+    assert lines[-1] == "| fresh | – | 7.0 | new |"
+    assert set(json.loads(ratios.STORED.read_text())) >= {"import permea, in import sklearn"}
