@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 find_python() {
-  for name in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+  for name in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
     if command -v "$name" >/dev/null 2>&1 &&
        "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$name"

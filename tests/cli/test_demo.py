@@ -70,6 +70,7 @@ def test_a_file_in_the_way_is_told_in_one_line(tmp_path):
     done = Shell(tmp_path)("demo", "-o", "taken")
     assert done.code == 5
     assert len(done.err.strip().splitlines()) == 1
+    assert Shell(tmp_path)("demo", "-o", "old.html").code == 2  # a file, in version 0.1
 
 
 def test_visits_are_repeatable_and_fit_their_schema():

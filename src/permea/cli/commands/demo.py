@@ -15,7 +15,7 @@ from permea._version import __version__
 from permea.audit import guarantee_rows
 from permea.cli import tables
 from permea.cli.app import START, command
-from permea.cli.console import Console, OutputError
+from permea.cli.console import Console, OutputError, UsageError
 from permea.cli.models import save_model
 from permea.cli.story import Story, Way
 from permea.datasets import HOSPITALS, VISITS_SCHEMA
@@ -57,6 +57,8 @@ def demo(
     """
     start = time.monotonic()
     folder = Path(output)
+    if folder.suffix.lower() == ".html":
+        raise UsageError(f"{output}: -o names a folder, in which report.html is one of the files.")
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
