@@ -163,8 +163,12 @@ def test_a_node_is_who_its_key_says_not_who_it_says():
     [
         (lambda message, reply: None, "no reply in time"),
         (
-            lambda message, reply: Message(Error(code=3, reason="x"), reply_to=message),
+            lambda message, reply: Message(Error(code=2, reason="x"), reply_to=message),
             "app failed",
+        ),
+        (
+            lambda message, reply: Message(Error(code=3, reason="x"), reply_to=message),
+            "went away",
         ),
         (
             lambda message, reply: record(message, {"distances": b"junk", "fingerprint": ""}),

@@ -34,6 +34,7 @@ from permea.federation.transport import Failure, Outcome, Request
 from permea.federation.wire import pack_array
 
 _NEVER = 365 * 86400.0  # seconds a message stays valid when there is no time-out
+_UNAVAILABLE = 3  # what Flower replies for a node that is gone
 _START = 300.0  # seconds that a busy machine may need to start a simulation
 
 
@@ -151,6 +152,8 @@ class FlowerChannel:
         if isinstance(reply, Exception):
             return Failure(f"invalid reply: {type(reply).__name__}", True)
         if reply.has_error():
+            if reply.error.code == _UNAVAILABLE:
+                return Failure("went away before it replied")
             return Failure(f"the party's app failed (Flower error {reply.error.code})")
         if reply.metadata.src_node_id != node:
             return Failure("invalid reply: another node sent it", True)

@@ -22,6 +22,7 @@ from permea.federation.flower.replies import RECORD, Replies, reply_values
 
 _PAUSE = 0.01  # seconds between two requests for messages, which a SuperLink of permea holds
 _RETRY = (0.2, 5.0)  # seconds between two attempts to connect: at first, and at most
+_HEARTBEAT = 10.0  # seconds between signs of life; without any for twice as long a node is gone
 _AGAIN = 60.0  # seconds after which the same trouble is printed again
 
 
@@ -100,7 +101,6 @@ class Node:
     def _activated(self, client: Any) -> Any:
         """The node as the SuperLink knows it; waits for a SuperLink, and for it to know the key."""
         import httpx
-        from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
         from flwr.proto.fleet_pb2 import ActivateNodeRequest
         from flwr.proto.node_pb2 import Node as NodeNumber
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -108,7 +108,7 @@ class Node:
 
         request = ActivateNodeRequest(
             public_key=public_key_to_bytes(self._public),
-            heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL,
+            heartbeat_interval=_HEARTBEAT,
         )
         pause, longest = _RETRY
         while not self._stopped.is_set():
@@ -153,9 +153,10 @@ class Node:
             while not self._stopped.is_set():
                 try:
                     found = client.PullMessages(PullMessagesRequest(node=node))
-                    if found.messages_list:
-                        self._reply(client, node, found.messages_list[0],
-                                    found.message_object_trees[0])  # fmt: skip
+                    for proto, tree in zip(
+                        found.messages_list, found.message_object_trees, strict=False
+                    ):
+                        self._reply(client, node, proto, tree)
                     pause = _RETRY[0]
                 except httpx.HTTPStatusError as error:
                     if error.response.status_code < 500:
@@ -166,6 +167,9 @@ class Node:
                 except httpx.TransportError as error:
                     self._tell(f"The aggregator at {self._address} is gone: {error}.")
                     return
+                except Exception as error:  # whatever is no message of this protocol
+                    self._tell(f"A message of the aggregator is damaged: {type(error).__name__}.")
+                    self._stopped.wait(pause)
                 self._stopped.wait(_PAUSE)
         finally:
             beats.stop()
@@ -248,13 +252,10 @@ class _Heartbeat:
 
     def _run(self) -> None:
         import httpx
-        from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
         from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 
-        request = SendNodeHeartbeatRequest(
-            node=self._node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
-        )
-        while not self._done.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT)
+        while not self._done.wait(_HEARTBEAT / 3):
             try:
                 self._client.SendNodeHeartbeat(request)
             except httpx.HTTPError as error:
@@ -292,6 +293,7 @@ def main(config: str) -> None:
     be_quiet()
     end_with_parent()
     served = ServedParty(Path(config))
+    served.replies()  # what is wrong with the files is told now
     known = node_config(Path(config))
     serve_node(Node(known.address, known.ca, known.key, served.replies))
 

@@ -336,6 +336,7 @@ def run_party(config_path: str | os.PathLike[str]) -> int:
     if isinstance(config, PartyConfig):
         prepare(config)
     served = ServedParty(config.path)
+    served.replies()  # what is wrong with the files is told now
     serve_node(Node(config.address, config.ca, config.key, served.replies))
     return 0
 
