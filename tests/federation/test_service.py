@@ -5,9 +5,12 @@ import http.client
 import io
 import json
 import re
+import shutil
 import ssl
+import subprocess
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -295,3 +298,39 @@ def test_a_second_service_on_the_folder_is_refused_and_the_first_goes_on(served,
     assert run([*words, "--folder", str(served.state)]) == 3
     assert "Another service uses" in capsys.readouterr().err.splitlines()[-1]
     assert len(served.client(token).ask(X[:1]).labels) == 1
+
+
+def test_the_lines_of_the_guide_work_as_they_stand(served, token, tmp_path):
+    """Every line of curl in the guide, against a service."""
+    guide = Path(library.__file__).parents[2] / "docs" / "howto" / "serve.md"
+    block = re.search(r"## Ask with curl\n\n```bash\n(.*?)```", guide.read_text(), re.DOTALL)[1]
+    pd.DataFrame(X[:3], columns=list("abcd")).to_csv(tmp_path / "new.csv", index=False)
+    job = served.client(token).submit(X[:3])
+    served.client(token).wait(job, timeout=60)
+    changes = {
+        "permea_3f1c0a9b2d4e_…": token,
+        "trial-keys/ca.crt": str(served.folder / "keys" / "ca.crt"),
+        "localhost:8443": f"127.0.0.1:{served.port}",
+        "[[0.1, 0.7]]": "[[0.1, 0.7, 0.1, 0.7]]",
+        "NAME": job,
+        "curl ": "curl --silent --show-error --fail --write-out '\\n' ",
+    }
+    for old, new in changes.items():
+        assert old in block, old
+        block = block.replace(old, new)
+    if shutil.which("curl") is None:
+        assert block.count("\nask ") == 6
+        return
+    done = subprocess.run(
+        ["bash", "-e", "-c", block], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line]
+    about, asked, submitted, state, *labels, cancelled = said
+    assert json.loads(about)["backend"] == "ward"
+    assert len(json.loads(asked)["labels"]) == 1
+    assert json.loads(submitted)["state"] in ("queued", "running", "done")
+    assert json.loads(state)["state"] == "done"
+    assert labels[0] == "label"
+    assert len(labels) == 4
+    assert json.loads(cancelled)["state"] == "done"

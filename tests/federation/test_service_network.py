@@ -11,7 +11,7 @@ from service_world import Served
 from permea.federation import Federation, Party
 from permea.federation.service.client import ServiceError
 from permea.federation.service.deploy import PartyNode
-from permea.federation.service.queue import wait_for
+from permea.federation.service.queue import load_keys, wait_for
 
 pytest.importorskip("flwr")
 pytestmark = [
@@ -80,6 +80,44 @@ def test_the_same_interface_asks_parties_on_the_network(digits, tmp_path):
         family = psutil.Process(served.process.pid).children(recursive=True)
         assert served.stop() == 0
         assert psutil.wait_procs(family, timeout=60)[1] == []
+    finally:
+        served.stop(kill=True)
+        for node in nodes.values():
+            node.stop()
+
+
+def test_encrypted_questions_go_through_the_network(digits, tmp_path):
+    """The service and the aggregator see rows and ciphertexts; labels are decrypted here."""
+    pytest.importorskip("seal")
+    X, X_test, y, _ = digits
+    shares = {name: (X[i::2], y[i::2]) for i, name in enumerate(NAMES)}
+    make_trial(tmp_path, shares, quorum=2, batch_size=64, timeout=120, encrypted=True)
+    served = Served(tmp_path, "--federation", tmp_path / "federation.toml", start=False)
+    served.state = tmp_path / "state" / "queue"
+    token = served.token("ward 3", budget=1000)
+    nodes = {}
+    try:
+        served.start()
+        for name in NAMES:
+            nodes[name] = PartyNode(tmp_path / f"{name}.toml").start()
+        ready(served)
+        client = served.client(token)
+        found = client.ask_encrypted(X_test[:20], keys=tmp_path / "mine", timeout=4 * SLOW_MACHINE)
+        assert (
+            client.key_digest(tmp_path / "mine")
+            == load_keys(next((tmp_path / "mine").iterdir())).public.digest
+        )
+        parties = [Party.from_file(name, tmp_path / f"{name}.permea") for name in NAMES]
+        distances = Federation(parties).distances(X_test[:20])
+        chosen = distances[np.arange(20), found.labels.astype(int)]
+        assert np.all(chosen - distances.min(axis=1) < 8 / 254)
+        assert found.who_answered == NAMES
+        with pytest.raises(ServiceError, match="encrypted questions only"):
+            client.ask(X_test[:2])
+        secret = next((tmp_path / "mine").rglob("secret.key")).read_bytes()[-256:-192]
+        held = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+        assert not any(secret in path.read_bytes() for path in held)
+        assert served.stop() == 0
     finally:
         served.stop(kill=True)
         for node in nodes.values():

@@ -167,8 +167,8 @@ class Client:
         timeout : float
             Seconds to wait.
         """
-        terms = Terms.from_json(json.dumps(self._json("GET", "/v1/terms")))
-        holder = self._key_holder(terms, None if keys is None else Path(keys))
+        holder = self._holder(keys)
+        terms = holder.terms
         query = holder.query()
         rows = pack_array(np.asarray(terms.schema.check_queries(X), dtype=np.float64))
         body = json.dumps({
@@ -182,6 +182,18 @@ class Client:
         sealed = [base64.b64decode(one) for one in values.pop("ciphertexts")]
         labels, beyond = holder.labels(sealed, query)
         return Labels.of({**values, "labels": labels, "beyond_scale": beyond})
+
+    def key_digest(self, keys: str | Path) -> str:
+        """Digest of the public key in a folder, which is made when there is none.
+
+        Parties list the keys that they encrypt for as ``client_keys``; tell them this digest over
+        another line, such as a telephone.
+        """
+        return self._holder(keys).keys.public.digest
+
+    def _holder(self, keys: str | Path | None) -> KeyHolder:
+        terms = Terms.from_json(json.dumps(self._json("GET", "/v1/terms")))
+        return self._key_holder(terms, None if keys is None else Path(keys))
 
     def _key_holder(self, terms: Terms, folder: Path | None) -> KeyHolder:
         """The key holder for these terms, whose evaluation key the service has."""
