@@ -135,8 +135,10 @@ QUESTIONS = (
         ("way", "Adult", "SUPPORT2", "Framingham"),
         tuple(
             row(label, *_synthetic(first))
-            for label, first in (("permea", "permea"), ("MST", "MST"),
-                                 ("the real rows", "real rows"))
+            for label, first in (
+                ("permea", "permea (5 runs)"), ("MST", "MST (1 run)"), ("AIM, short", "AIM (1 run)"),
+                ("PrivBayes", "PrivBayes (1 run)"), ("the real rows", "real rows"),
+            )
         ),
     ),
     Question(
