@@ -136,8 +136,11 @@ QUESTIONS = (
         tuple(
             row(label, *_synthetic(first))
             for label, first in (
-                ("permea", "permea (5 runs)"), ("MST", "MST (1 run)"), ("AIM, short", "AIM (1 run)"),
-                ("PrivBayes", "PrivBayes (1 run)"), ("the real rows", "real rows"),
+                ("permea", "permea (5 runs)"),
+                ("MST", "MST (1 run)"),
+                ("AIM, short", "AIM (1 run)"),
+                ("PrivBayes", "PrivBayes (1 run)"),
+                ("the real rows", "real rows"),
             )
         ),
     ),
