@@ -4,7 +4,7 @@ Loopback, digits of scikit-learn, KAHM models at ε = 16 per pixel. Each figure 
 ``--repeats`` questions after a first one; processor seconds are of all processes together
 (SuperLink, parties, the asking program), per question. In the clear, on ciphertexts (8 bits; where
 seal-python is installed), and with models that travelled to the aggregator once (004 Remark 6).
-Options: ``--repeats N``, ``--parties 3,10``.
+Options: ``--repeats N``, ``--parties 3,10``, ``--ways plain,models,encrypted``.
 """
 
 import tempfile
@@ -106,13 +106,15 @@ def main():
     options = options_of(__doc__)
     options.add_argument("--repeats", type=int, default=size(5, 1))
     options.add_argument("--parties", default=size("3,10", "2"))
+    options.add_argument("--ways", default="plain,models,encrypted")
     chosen = options.parse_args()
     X, y = load_digits(return_X_y=True)
     X = X / 16
     queries = np.tile(X, (2, 1))
-    ways = {"plain": {}, "models travelled": {"topology": "models"}}
+    ways = {"plain": {}, "models": {"topology": "models"}}
     if find_spec("seal"):
         ways["encrypted"] = {"encrypted": True, "bits": 8}
+    ways = {way: ways[way] for way in chosen.ways.split(",") if way in ways}
     rows = []
     for number in map(int, chosen.parties.split(",")):
         with (

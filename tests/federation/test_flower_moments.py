@@ -9,14 +9,15 @@ from test_moments_federated import KEY, TRUSTED, rows, wanted
 
 pytest.importorskip("flwr")
 
+from permea.cli.app import run
 from permea.federation import Agreement, MomentFederation, MomentParty, RefusedError, SchemaError
 from permea.federation.errors import FederationError
 from permea.federation.flower.moments import FlowerMoments, moment_replies, reader_replies
 from permea.federation.flower.replies import read_reply, reply_values
 from permea.federation.messages import DropOutError
 from permea.federation.moment_rounds import Total
-from permea.federation.service.config import MomentFiles
-from permea.federation.service.training import Wanted, moment_party
+from permea.federation.service.config import ConfigError, MomentFiles
+from permea.federation.service.training import Wanted, moment_party, read_agreement
 from permea.federation.sum_reader import SumReader
 from permea.federation.transport import Failure
 from permea.privacy import Ledger
@@ -201,3 +202,45 @@ def test_a_party_reads_its_table_by_the_schema_of_all(tmp_path):
     assert model.certificate_.privacy.unit == "person"
     assert set(model.predict(frame.drop(columns="ill"))) <= {"no", "yes"}
     assert Ledger(tmp_path / "ledger.db").events[0].dataset == "ward"
+
+
+def test_owners_write_and_sign_an_agreement_on_the_command_line(tmp_path, capsys):
+    training, output = tmp_path / "training.toml", tmp_path / "agreement.json"
+    training.write_text(
+        '[model]\nlearn = "hulls"\ncolumns = 5\nclasses = ["healthy", "ill"]\n'
+        '[privacy]\nepsilon = 1\ndelta = 1e-6\nunit = "record"\nlow = 0\nhigh = 1\n'
+    )
+    keys = [SigningKey.generate(name) for name in ("owner-a", "owner-b")]
+    words = ["federate", "agree", "--training", str(training), "-o", str(output)]
+    words += [word for name in "abc" for word in ("--party", name)]
+    for key in keys:
+        key.save(tmp_path / f"{key.name}.key")
+        assert run([*words, "--least", "2", "--sign", str(tmp_path / f"{key.name}.key")]) == 0
+    assert "2 of them must reply" in capsys.readouterr().out
+    agreed = read_agreement(output)
+    assert agreed.signers(TrustedKeys(key.public for key in keys)) == ("owner-a", "owner-b")
+    assert (agreed.parties, agreed.noise_shares) == (("a", "b", "c"), 2)
+    assert run([*words, "--least", "3"]) == 3  # another agreement does not take its place
+    assert "differs in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (("columns = 5", ""), "needs columns"),
+        (('learn = "hulls"', 'learn = "forest"'), "learn must be one of"),
+        (("columns = 5", "columns = 5\nseed = 1"), "takes no"),
+        (("columns = 5", "columns = 5\nrandom_state = 1"), "takes no"),
+        (("low = 0", "lowest = 0"), "unknown keys"),
+        (("[privacy]", "[privcy]"), "no training file"),
+    ],
+)
+def test_mistakes_in_a_training_file_are_named(tmp_path, change, text):
+    path = tmp_path / "training.toml"
+    whole = (
+        '[model]\nlearn = "hulls"\ncolumns = 5\nclasses = [0, 1]\n'
+        '[privacy]\nepsilon = 1\ndelta = 1e-6\nunit = "record"\nlow = 0\nhigh = 1\n'
+    )
+    path.write_text(whole.replace(*change))
+    with pytest.raises(ConfigError, match=text):
+        Wanted.from_file(path)
