@@ -95,7 +95,10 @@ def _report(story: Story, ways: list[Way]) -> Report:
     ours, *_, ordinary = ways
     paper = story.model.certificate_
     assert paper is not None
-    attacked = ours.attacks.to_dict() | {"guarantees": guarantee_rows(paper, ())}
+    attacked = ours.attacks.to_dict() | {
+        "guarantees": guarantee_rows(paper, ()),
+        "membership_inference_score": None,  # it is about distances, which this model has not
+    }
     effects, curves = content.effects_of(story.model.explain(), "contribution to yes")
     return Report(
         title="Who comes back within 90 days? Three hospitals learn together",
