@@ -1,6 +1,0 @@
-"""Transcriptions are plain modules beside their tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
