@@ -114,7 +114,7 @@ QUESTIONS = (
         "the lowest of five. Deep networks with DP-SGD win on larger images: permea has none.",
         ("way", *_IMAGES),
         (
-            row("permea: class hulls and ridge, replace", *across(
+            row("permea: class hulls and ridge, add/remove", *across(
                 "hulls_mnist", "model", "hulls (likelihood) and ridge, one release", _IMAGES)),
             row("permea: ridge from moments, add/remove", *[
                 Cell("moments_mnist", "model", f"moments, gradients | {e}", "accuracy, mean")
@@ -234,8 +234,7 @@ IN_README = (
         ),
     ),
     (
-        "a whole **image** hidden: accuracy on MNIST, ε = 1 per record, δ = 1e-5 (one replaced; "
-        "DP-SGD: add/remove)",
+        "a whole **image** hidden: accuracy on MNIST, ε = 1 per record, δ = 1e-5 (add/remove)",
         Cell("hulls_mnist", "model", "hulls (likelihood) and ridge, one release",
              "ε = 1 per record"),
         (("DP-SGD, best here", Cell("moments_mnist", "model",
