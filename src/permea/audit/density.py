@@ -82,8 +82,8 @@ class DensityTest:
     null_median, null_most : float
         Median and 95 % quantile of the estimates of random divisions: the zero of this score.
     interval : (float, float)
-        95 % interval of the estimate, from samples of both samples drawn with replacement and
-        lowered by the median of random divisions, at least 0.
+        95 % interval of the density difference, at least 0: twice the estimate less the quantiles
+        of estimates from rows drawn with replacement, which takes off their bias.
     p_value : float
         Share of random divisions, the real one included, with an estimate at least as large.
     n_divisions : int
@@ -241,22 +241,32 @@ def density_test(
     n_all, size, rng = len(sample.where), len(sample.points), sample.rng
     first, second = sample.where[: sample.n_first], sample.where[sample.n_first :]
 
-    def values(draw: Callable[[], NDArray[np.intp]], number: int) -> Array:
+    def fits(
+        draw: Callable[[], NDArray[np.intp]],
+        number: int,
+        settings: tuple[Sequence[float], Sequence[float]] = (widths, penalties),
+    ) -> _Chosen:
         weights = np.stack(
             [_fold_weights(draw(), sample.n_first, n_folds, size, rng) for _ in range(number)]
         )
-        return _select(sample.points, weights, sample.centers, widths, penalties).values
+        return _select(sample.points, weights, sample.centers, *settings)
 
-    def many(draw: Callable[[], NDArray[np.intp]]) -> Array:
+    def many(
+        draw: Callable[[], NDArray[np.intp]], *settings: tuple[Sequence[float], Sequence[float]]
+    ) -> Array:
         at_once = max(1, _CHUNK_ENTRIES // ((2 * n_folds + 1) * size))
         steps = [min(at_once, n_divisions - done) for done in range(0, n_divisions, at_once)]
-        return np.concatenate([values(draw, step) for step in steps])
+        return np.concatenate([fits(draw, step, *settings).values for step in steps])
 
-    value = float(values(lambda: sample.where, 1)[0])
+    one = fits(lambda: sample.where, 1)
+    value, chosen = float(one.values[0]), ([float(one.widths[0])], [float(one.penalties[0])])
     null = many(lambda: sample.where[rng.permutation(n_all)])
-    again = many(lambda: np.concatenate([rng.choice(side, len(side)) for side in (first, second)]))
+    # a row drawn twice may stand in two folds, so width and penalty are not chosen again
+    again = many(
+        lambda: np.concatenate([rng.choice(side, len(side)) for side in (first, second)]), chosen
+    )
     median = float(np.median(null))
-    low, high = np.maximum(np.quantile(again, [0.025, 0.975]) - median, 0.0)
+    low, high = np.maximum(2 * value - np.quantile(again, [0.975, 0.025]), 0.0)
     volume = 1.0 if standardize else float(np.prod(sample.scale))
     return DensityTest(
         value / volume, median / volume, float(np.quantile(null, 0.95)) / volume,
