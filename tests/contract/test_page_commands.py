@@ -47,9 +47,8 @@ ELSEWHERE = {
     "systemctl": "tests/federation/test_deployment_files.py",
     "permea party": "tests/federation/test_flower_deploy.py",
     "permea serve": "tests/federation/test_service.py",
-    "TOKEN=": "tests/federation/test_service.py",
-    "CURL=": "tests/federation/test_service.py",
-    "eval $CURL": "tests/federation/test_service.py",
+    "(umask": "tests/federation/test_service.py",
+    "ask": "tests/federation/test_service.py",
     "permea train postgresql://": "tests/tables/test_reading.py",
 }
 

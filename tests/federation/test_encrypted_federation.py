@@ -135,7 +135,8 @@ def test_parties_that_encrypt_only_say_nothing_in_the_clear():
         party.hand_over("model.permea")
     assert Federation([party, PARTIES[1]], **SECRET).ask(X[:30]).is_complete
     plain = Federation([party, PARTIES[1]], quorum=1).ask(X)
-    assert plain.missing == {"p0": "This party replies to encrypted queries only."}
+    told = "This party replies to encrypted queries only; its model stays."
+    assert plain.missing == {"p0": told}
 
 
 def test_a_party_encrypts_for_clients_it_knows():
