@@ -13,16 +13,20 @@ TRIED = """
   and the time is the same; 16 need the least memory.
 * Other sizes of the blocks of queries, from an eighth to twice as many: the same time, or more.
 * Ruling out whole branches by features that never vary in them: 6 % of the branches.
+* One circuit of thresholds over all distances for encrypted labels: the same rings hold many times
+  as many queries when each party sends one candidate instead of a distance per class
+  (`encrypted_grid`).
+* Rejection from Laplace noise for the exact Gaussian law: it takes an exponential for every draw,
+  where cells need a comparison for nearly all of them (`noise_speed`).
+
+## What was considered and not built
+
 * Kernel values of a layer from those of the layer before: the query of a layer is the image under
   the layer before, so nothing is shared.
 * λ* from codes alone or by an eigendecomposition: after the first layer of a branch one
   factorisation is enough already, as the search starts at the error of the layer before.
 * Factorising in single precision and refining the solution in double: by its operation count no
   gain for a hundred columns, which is what tables have.
-* One circuit of thresholds over all distances for encrypted labels: with a candidate per party
-  instead of a distance per class the same rings answer ten times as many queries.
-* Rejection from Laplace noise for the exact Gaussian law: an exponential for every draw costs three
-  times as much as cells whose coin is nearly always decided by a comparison.
 """
 
 
