@@ -192,7 +192,8 @@ def report(name, kept, options):
     for title in options.peer_methods if options.peers else ():
         row, cost = [f"{title} ({runs_of(options.peer_runs)})"], None
         for e in options.epsilon:
-            if e not in options.peer_epsilon or f"{name}:{title}" in options.skip:
+            skipped = {f"{name}:{title}", f"{name}:{title}:{e:g}"} & set(options.skip)
+            if e not in options.peer_epsilon or skipped:
                 row.append("not run")
                 continue
             key = f"{name}, {title}, {e:g}"
@@ -228,7 +229,9 @@ def main():
     parser.add_argument("--peer-methods", nargs="+", default=["MST", "AIM", "PrivBayes"])
     parser.add_argument("--peer-runs", type=int, default=1)
     parser.add_argument("--peer-epsilon", type=float, nargs="+", default=[1.0])
-    parser.add_argument("--skip", nargs="*", default=[], help="TABLE:METHOD that is not run")
+    parser.add_argument(
+        "--skip", nargs="*", default=[], help="TABLE:METHOD or TABLE:METHOD:EPSILON not to run"
+    )
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
